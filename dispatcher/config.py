@@ -1,0 +1,419 @@
+"""`.overnight/config.toml`: how nights run in this repository. Every key is optional; no key is guessed at.
+
+A key never belongs in this file, so nothing here can print one: messages name keys, not their values.
+"""
+
+import math
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import time
+from decimal import Decimal, InvalidOperation
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
+
+from dispatcher.errors import ConfigError
+
+__all__ = [
+    "CONFIG_PATH",
+    "DEFAULT_PROTECT",
+    "Command",
+    "Config",
+    "Effort",
+    "EngineConfig",
+    "Glob",
+    "LimitsConfig",
+    "MergeConfig",
+    "ModelConfig",
+    "Money",
+    "Prices",
+    "Seconds",
+    "SetupConfig",
+    "VerifyConfig",
+    "load",
+    "money",
+    "parse",
+    "seconds",
+    "template",
+]
+
+CONFIG_PATH = Path(".overnight/config.toml")
+"""Relative to the checkout."""
+
+OURS = ".overnight/**"
+"""Always protected: a unit must not rewrite the rules that it is judged by."""
+
+DEFAULT_PROTECT = (
+    "tests/**",
+    "test/**",
+    "**/conftest.py",
+    "**/test_*.py",
+    "**/*_test.py",
+    "**/pytest.ini",
+    "**/tox.ini",
+    "**/sitecustomize.py",
+    "**/usercustomize.py",
+    OURS,
+)
+"""Paths that decide what a verify says, in the layouts that Python projects have."""
+
+LONGEST = 7 * 24 * 3600.0
+"""Seconds. No step of a night takes a week; more is a typing error."""
+
+
+def money(value: object) -> Decimal:
+    """Read an amount in dollars: "$5", "5", "2.50", 5 or 2.5. Raises ValueError."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float | Decimal):
+        raise ValueError('an amount of money looks like "$5" or "2.50"')  # noqa: TRY004 - pydantic collects these
+    text = str(value).strip().removeprefix("$").strip()
+    try:
+        amount = Decimal(text)
+    except InvalidOperation:
+        raise ValueError('an amount of money looks like "$5" or "2.50", in dollars') from None
+    if not amount.is_finite() or not 0 < amount <= 1_000_000:
+        raise ValueError("an amount of money is more than 0 and at most 1000000 dollars")
+    return amount
+
+
+def seconds(value: object) -> float:
+    """Read a duration: "90s", "15m", "1h30m", or a bare number of seconds. Raises ValueError."""
+    amount = _seconds_of(value)
+    if not math.isfinite(amount) or not 0 < amount <= LONGEST:
+        raise ValueError("a duration is more than 0 and at most a week")
+    return amount
+
+
+def _seconds_of(value: object) -> float:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return float(value)
+    number = r"([0-9]{1,9}(?:\.[0-9]{1,6})?)"
+    found = re.fullmatch(rf"(?:{number}h)?(?:{number}m)?(?:{number}s)?", value) if isinstance(value, str) else None
+    if found is None or not value:
+        raise ValueError('a duration looks like "90s", "15m" or "1h30m"')
+    hours, minutes, rest = (float(part or 0) for part in found.groups())
+    return hours * 3600 + minutes * 60 + rest
+
+
+def _clock(value: object) -> object:
+    """Read "07:00"; TOML's own 07:00:00 is a time already."""
+    if isinstance(value, str):
+        found = re.fullmatch(r"([01]?[0-9]|2[0-3]):([0-5][0-9])", value.strip())
+        if found is None:
+            raise ValueError('a time of day looks like "07:00"')
+        return time(int(found[1]), int(found[2]))
+    if not isinstance(value, time):
+        raise ValueError('a time of day looks like "07:00"')  # noqa: TRY004 - pydantic collects these
+    return value
+
+
+def _glob(value: str) -> str:
+    if value.startswith("/") or ".." in value.split("/") or "\0" in value or "\\" in value:
+        raise ValueError("a pattern is relative to the repository's top, with '/' between parts and no '..'")
+    return value
+
+
+def _command(value: str) -> str:
+    if "\0" in value:
+        raise ValueError("a command cannot contain a NUL character")
+    return value
+
+
+Money = Annotated[Decimal, BeforeValidator(money)]
+"""Dollars, more than 0."""
+
+Seconds = Annotated[float, BeforeValidator(seconds)]
+"""Seconds, more than 0."""
+
+Glob = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True), AfterValidator(_glob)]
+"""A path pattern relative to the repository's top; `**` crosses folders."""
+
+Command = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True), AfterValidator(_command)]
+"""A shell command."""
+
+Effort = Literal["off", "low", "medium", "high"]
+"""How much a model thinks (spec A19)."""
+
+Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+Line = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
+
+
+class _Section(BaseModel):
+    """A table of the file: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Prices(_Section):
+    """Dollars per million tokens, instead of the built-in prices of the model."""
+
+    input: Price
+    output: Price
+    cache_read: Price | None = None
+    cache_write_5m: Price | None = None
+    cache_write_1h: Price | None = None
+
+
+class ModelConfig(_Section):
+    """Which model, where, and what opens the door."""
+
+    name: Line = "claude-sonnet-5-5"
+    provider: Line = "anthropic"
+    base_url: Line | None = None
+    key_command: Command | None = None
+    price: Prices | None = None
+    max_output_tokens: Annotated[int, Field(ge=1, strict=True)] | None = None
+    effort: Effort = "medium"
+
+    @field_validator("provider")
+    @classmethod
+    def _only_anthropic(cls, provider: str) -> str:
+        if provider in {"bedrock", "vertex"}:
+            raise ValueError(f'"{provider}" is not supported yet; use "anthropic", with base_url for a gateway')
+        if provider != "anthropic":
+            raise ValueError('the only provider so far is "anthropic"; base_url reaches what speaks the same API')
+        return provider
+
+    @field_validator("base_url")
+    @classmethod
+    def _is_http(cls, url: str | None) -> str | None:
+        if url is not None and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
+            raise ValueError("looks like https://host or http://host:port")
+        return url
+
+
+class SetupConfig(_Section):
+    """What makes a fresh worktree ready; `timeout` in seconds."""
+
+    run: Command | None = None
+    timeout: Seconds = 900.0
+
+
+class VerifyConfig(_Section):
+    """The command that makes a unit pass, unless the unit names its own; `timeout` in seconds."""
+
+    run: Command | None = None
+    timeout: Seconds = 900.0
+    protect: tuple[Glob, ...] = DEFAULT_PROTECT
+
+    @field_validator("protect")
+    @classmethod
+    def _with_ours(cls, protect: tuple[str, ...]) -> tuple[str, ...]:
+        return protect if OURS in protect else (*protect, OURS)
+
+
+class MergeConfig(_Section):
+    """What a merged tree must pass on top of the unit's own verify; `timeout` in seconds."""
+
+    verify: Command | None = None
+    timeout: Seconds = 1800.0
+
+
+class LimitsConfig(_Section):
+    """Where a night, a unit and an attempt end. `minutes` and `rounds` are per attempt."""
+
+    night: Money = Decimal(50)
+    unit: Money = Decimal(5)
+    attempts: Annotated[int, Field(ge=1, le=100, strict=True)] = 3
+    rounds: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
+    minutes: Annotated[float, Field(gt=0, le=10080, allow_inf_nan=False)] = 60.0
+    until: Annotated[time, BeforeValidator(_clock)] | None = None
+    slots: Annotated[int, Field(ge=1, le=512, strict=True)] = 4
+
+
+class EngineConfig(_Section):
+    """Redis and the pace of the leases: seconds, beats, seconds (protocol, rules 8-10)."""
+
+    broker: str | None = None
+    beat: Seconds = 1.0
+    lost_after: Annotated[int, Field(ge=3, le=10_000, strict=True)] = 10
+    fence: Seconds = 5.0
+
+    @field_validator("broker")
+    @classmethod
+    def _is_redis(cls, url: str | None) -> str | None:
+        if url is None:
+            return url
+        parts = urlsplit(url)
+        tcp = parts.scheme in {"redis", "rediss"} and parts.hostname
+        if not tcp and not (parts.scheme == "redis+socket" and parts.path.startswith("/")):
+            raise ValueError("looks like redis://host:6379/0, rediss://… or redis+socket:///path/to/socket")
+        return url
+
+    @model_validator(mode="after")
+    def _fence_inside_loss(self) -> Self:
+        loss = self.beat * self.lost_after
+        if not 2 * self.beat <= self.fence <= loss / 2:
+            wanted = f"between {2 * self.beat:g} (2 beats) and {loss / 2:g} (half of beat * lost_after) seconds"
+            raise ValueError(f"fence must be {wanted}: a worker has to stop well before it is given up")
+        return self
+
+
+class Config(_Section):
+    """The whole file. `base` is the branch that units start from; "" means what is checked out."""
+
+    base: str = ""
+    model: ModelConfig = ModelConfig()
+    setup: SetupConfig = SetupConfig()
+    verify: VerifyConfig = VerifyConfig()
+    merge: MergeConfig = MergeConfig()
+    limits: LimitsConfig = LimitsConfig()
+    engine: EngineConfig = EngineConfig()
+
+    @field_validator("base")
+    @classmethod
+    def _is_a_revision(cls, base: str) -> str:
+        if base != base.strip() or base.startswith("-") or re.search(r"[\s\0]", base):
+            raise ValueError("is the name of a branch or commit: no spaces, no '-' at the start")
+        return base
+
+
+def load(root: Path) -> Config:
+    """Read the config of the checkout at `root`; no file means the defaults. Raises ConfigError with all faults."""
+    path = root / CONFIG_PATH
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Config()
+    except OSError as error:
+        raise ConfigError(f"cannot be read: {error.strerror}", path=path) from error
+    try:
+        return parse(data.decode("utf-8-sig"), path)
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigError("is not UTF-8; save it as UTF-8", path=path, line=line) from None
+
+
+def parse(text: str, path: Path | None = None) -> Config:
+    """Read the text of a config file; `path` is only for messages. Raises ConfigError with all faults."""
+    try:
+        table = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        found = re.search(r" \(at line (\d+)", str(error))
+        line = int(found[1]) if found else text.count("\n") + 1
+        message = re.sub(r" \(at .*\)$", "", str(error))
+        raise ConfigError(f"is not TOML: {message}", path=path, line=line) from None
+    except RecursionError:
+        raise ConfigError("is nested too deeply to be a config", path=path) from None
+    try:
+        return Config.model_validate(table)
+    except ValidationError as error:
+        problems = [_problem(fault, text, path) for fault in error.errors()]
+        raise ConfigError.all_of(sorted(problems, key=lambda problem: problem.line or 0)) from None
+
+
+def _problem(fault: Mapping[str, Any], text: str, path: Path | None) -> ConfigError:
+    """Turn one of pydantic's faults into one of ours: the key, its line, what to do. Never the value."""
+    keys = tuple(str(part) for part in fault["loc"])
+    named = [key for key in keys if not key.isdigit()]
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        message = _unknown(keys)
+    return ConfigError(message, path=path, line=_line_of(text, named), field=".".join(keys) or None)
+
+
+def _unknown(keys: tuple[str, ...]) -> str:
+    *section, key = keys
+    if re.fullmatch(r"(api_?)?(key|token|secret)", key, re.IGNORECASE):
+        return "a key does not belong in this file; set ANTHROPIC_API_KEY, or key_command to what prints it"
+    paths = list(_paths(Config))
+    siblings = [path[-1] for path in paths if path[:-1] == tuple(section)]
+    if near := get_close_matches(key, siblings, n=1):
+        return f'unknown key; did you mean "{near[0]}"?'
+    if elsewhere := [path for path in paths if path[-1] == key and len(path) > 1]:
+        return f"unknown key here; it belongs in [{'.'.join(elsewhere[0][:-1])}]"
+    return f"unknown key; known here: {', '.join(siblings)}"
+
+
+def _paths(model: type[BaseModel], above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    """Yield the path of every key that the file may have, tables included."""
+    for name, field in model.model_fields.items():
+        yield (*above, name)
+        for part in (field.annotation, *get_args(field.annotation)):
+            if isinstance(part, type) and issubclass(part, BaseModel):
+                yield from _paths(part, (*above, name))
+
+
+def _line_of(text: str, keys: Sequence[str]) -> int | None:
+    """Find the line of the key, else of its table's heading; None for a layout that is too clever."""
+    section: list[str] = []
+    heading = None
+    for number, line in enumerate(text.split("\n"), 1):
+        if found := re.match(r"\s*\[\s*([^\[\]]+?)\s*\]", line):
+            section = [part.strip(" \"'") for part in found[1].split(".")]
+            heading = number if section == list(keys[: len(section)]) else heading
+        elif found := re.match(r"\s*([^=#]+?)\s*=", line):
+            path = section + [part.strip(" \"'") for part in found[1].split(".")]
+            if path == list(keys[: len(path)]):
+                return number
+    return heading
+
+
+def template() -> str:
+    """Return the file that `overnight init` writes: every key, commented out, at its default.
+
+    Keys without a default show an example and say so. As it stands it means the defaults.
+    """
+    protect = "".join(f'#   "{glob}",\n' for glob in DEFAULT_PROTECT)
+    return _TEMPLATE.replace("<protect>\n", protect)
+
+
+_TEMPLATE = """\
+# How nights run in this repository. Every key is optional; a commented key shows its default,
+# or an example where it says so. Durations: "90s", "15m", "1h30m". Money: "$5".
+
+# base = ""                       # the branch that units start from; "" is what is checked out
+
+[model]
+# name = "claude-sonnet-5-5"
+# provider = "anthropic"
+# effort = "medium"               # off, low, medium, high; a unit or an agent may say otherwise
+# base_url = "https://gateway.example.com"     # example: anything that speaks the same API
+# key_command = "pass show anthropic"          # example: prints the key; else ANTHROPIC_API_KEY
+# max_output_tokens = 32000                    # example: below what the model can do
+# price = { input = 3.00, output = 15.00, cache_read = 0.30, cache_write_5m = 3.75 }   # example: $ per million tokens
+
+[setup]
+# run = "uv sync --frozen"        # example: makes a fresh worktree ready
+# timeout = "15m"
+
+[verify]
+# run = "uv run pytest -q"        # example: what makes a unit pass; a unit may name its own
+# timeout = "15m"
+# What a unit may not change: its changes there are taken back before the verify. .overnight/** always is.
+# protect = [
+<protect>
+# ]
+
+[merge]
+# verify = "make ci"              # example: what each merged tree must pass too
+# timeout = "30m"
+
+[limits]
+# night = "$50"
+# unit = "$5"
+# attempts = 3                    # fresh starts for a unit
+# rounds = 5                      # verifies within an attempt
+# minutes = 60                    # for an attempt
+# slots = 4                       # units at work at once; -j says otherwise
+# until = "07:00"                 # example: nothing is handed out after this time of day
+
+[engine]
+# broker = "redis://localhost:6379/0"          # example: else a private Redis is started
+# beat = "1s"                     # how often a worker says that it lives
+# lost_after = 10                 # beats without a sign of life
+# fence = "5s"                    # a worker without a confirmed beat for so long pauses
+"""

@@ -1,0 +1,236 @@
+"""The drop-box: a folder of small files by which everything else asks the dispatcher for something.
+
+Dropping needs no dispatcher: the running one obeys, or the next. A file that cannot be read is put aside with the
+reason and never holds up the others. Obeying, and refusing to obey twice, is the dispatcher's and its journal's.
+"""
+
+import contextlib
+import errno
+import os
+import secrets
+import stat
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+
+from dispatcher.errors import EngineError
+from dispatcher.units import UnitId
+from worktrees.files import write_atomic
+
+__all__ = [
+    "Answer",
+    "Approve",
+    "Cancel",
+    "Deny",
+    "Request",
+    "Retry",
+    "Stop",
+    "Tell",
+    "done",
+    "drop",
+    "pending",
+]
+
+MAX_BYTES = 1024 * 1024
+"""A person's words; more is no request."""
+
+Text = Annotated[str, StringConstraints(min_length=1, max_length=200_000, pattern=r"\S")]
+
+
+def new_id() -> str:
+    """Return a unique id; a later one of the same clock sorts behind (nanoseconds, then chance)."""
+    return f"{time.time_ns():020d}-{secrets.token_hex(4)}"
+
+
+class _Asked(BaseModel):
+    """What every request has: a version, a unique id in the order of time, and the time itself."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    version: Literal[1] = 1
+    id: Annotated[str, StringConstraints(pattern=r"^[0-9]{20}-[0-9a-f]{8}$")] = Field(default_factory=new_id)
+    at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
+
+
+class Answer(_Asked):
+    """Answer the question that `unit` is blocked on."""
+
+    kind: Literal["answer"] = "answer"
+    unit: UnitId
+    text: Text
+
+
+class Approve(_Asked):
+    """Let the action that `unit` is blocked on happen."""
+
+    kind: Literal["approve"] = "approve"
+    unit: UnitId
+
+
+class Deny(_Asked):
+    """Refuse the action that `unit` is blocked on; the model is told `reason`."""
+
+    kind: Literal["deny"] = "deny"
+    unit: UnitId
+    reason: str = ""
+
+
+class Tell(_Asked):
+    """Say something to `unit` while it is at work."""
+
+    kind: Literal["tell"] = "tell"
+    unit: UnitId
+    text: Text
+
+
+class Retry(_Asked):
+    """Put `unit` back into `open`, with its attempts."""
+
+    kind: Literal["retry"] = "retry"
+    unit: UnitId
+
+
+class Cancel(_Asked):
+    """Take `unit` out of the night."""
+
+    kind: Literal["cancel"] = "cancel"
+    unit: UnitId
+
+
+class Stop(_Asked):
+    """Hand out nothing more and end the run."""
+
+    kind: Literal["stop"] = "stop"
+
+
+Request = Annotated[Answer | Approve | Deny | Tell | Retry | Cancel | Stop, Field(discriminator="kind")]
+"""Whatever can be asked for. A new kind is a new class here, with its own `kind`."""
+
+_REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
+
+
+def drop(folder: Path, request: Request) -> Path:
+    """Put `request` into `folder`, durably and never half visible; return its file.
+
+    Raises worktrees.errors.DiskError; then nothing was asked for. EngineError: the folder cannot be made.
+    """
+    _make(folder)
+    path = folder / f"{request.id}.json"
+    write_atomic(path, _REQUEST.dump_json(request) + b"\n", mode=0o600)
+    return path
+
+
+def pending(folder: Path) -> list[tuple[Path, Request]]:
+    """Return what waits in `folder`, oldest first; no folder means nothing.
+
+    What is no request goes to `rejected/`, with a `.reason` file beside it. Raises EngineError if the folder
+    itself cannot be listed.
+    """
+    found = []
+    for path in _files(folder):
+        try:
+            found.append((path, _load(path)))
+        except _NotNowError:
+            continue  # it stays; the next look tries again
+        except _UnreadableError as error:
+            _reject(path, str(error))
+    return found
+
+
+def done(path: Path) -> None:
+    """Delete a request that was journalled; doing it twice changes nothing. Raises EngineError.
+
+    Should a crash bring the file back, its id is in the journal.
+    """
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise EngineError(f"{path} cannot be deleted: {error.strerror}", component="drop-box") from error
+
+
+class _UnreadableError(Exception):
+    """A file of the drop-box that is no request, and why."""
+
+
+class _NotNowError(Exception):
+    """A file that could not be read for a reason that is not its own (gone, no descriptors, memory, disk)."""
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"the drop-box {folder} cannot be made: {error.strerror}"
+        raise EngineError(message, component="drop-box") from error
+
+
+def _files(folder: Path) -> list[Path]:
+    """List by name, which is by time; files that are being written start with a dot."""
+    try:
+        paths = sorted(folder.iterdir())
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        message = f"the drop-box {folder} cannot be read: {error.strerror}"
+        raise EngineError(message, component="drop-box") from error
+    return [path for path in paths if path.suffix == ".json" and not path.name.startswith(".")]
+
+
+def _load(path: Path) -> Request:
+    try:
+        request = _REQUEST.validate_json(_read(path))
+    except ValidationError as error:
+        faults = (_fault(fault["loc"], fault["msg"]) for fault in error.errors())
+        raise _UnreadableError("; ".join(faults)) from None
+    if f"{request.id}.json" != path.name:
+        raise _UnreadableError(f"the file's name is not the id inside it, {request.id}: is it a copy?")
+    return request
+
+
+def _fault(where: tuple[int | str, ...], message: str) -> str:
+    return ": ".join(part for part in (".".join(str(key) for key in where), message) if part)
+
+
+_ITS_OWN_FAULT = frozenset({errno.ELOOP, errno.EACCES, errno.EPERM, errno.ENXIO})
+"""A link, no permission, a socket. Anything else that opening a file says is the machine's trouble."""
+
+
+def _read(path: Path) -> bytes:
+    """Read a plain file; a FIFO or a link must neither hang the dispatcher nor lead it elsewhere."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno in _ITS_OWN_FAULT:
+            raise _UnreadableError(f"cannot be opened: {error.strerror}") from error
+        raise _NotNowError from error
+    try:
+        return _read_open(descriptor)
+    except OSError as error:
+        raise _NotNowError from error
+    finally:
+        os.close(descriptor)
+
+
+def _read_open(descriptor: int) -> bytes:
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        raise _UnreadableError("is not a plain file")
+    with os.fdopen(descriptor, "rb", closefd=False) as file:
+        data = file.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise _UnreadableError(f"is larger than {MAX_BYTES} bytes")
+    return data
+
+
+def _reject(path: Path, reason: str) -> None:
+    """Put the file aside. If even that fails it stays, and is tried again at the next look."""
+    aside = path.parent / "rejected"
+    with contextlib.suppress(OSError):
+        aside.mkdir(mode=0o700, exist_ok=True)
+        target = aside / path.name
+        if os.path.lexists(target):
+            target = aside / f"{path.stem}.{secrets.token_hex(4)}{path.suffix}"
+        path.rename(target)
+        target.with_name(f"{target.name}.reason").write_text(f"{reason}\n", encoding="utf-8")

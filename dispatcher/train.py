@@ -1,0 +1,181 @@
+"""The merge train: merges units that passed, one at a time, and moves the merged branch (protocol rules 16-18).
+
+In memory: conflicts are seen without a checkout. A merged tree that is not the very tree already verified must pass
+verify itself, because two units can be green alone and red together. Only then the branch moves.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from dispatcher.config import Config
+from dispatcher.journal import Journal, MergeDone, MergeDropped, MergeFailed, MergeIntent, Verified
+from dispatcher.ledger import Ledger
+from dispatcher.orders import digest_of, verify_of
+from dispatcher.units import UnitFile
+from workers.orders import UnitReport
+from workers.verify import headline, verify
+from worktrees.errors import RefMoved
+from worktrees.merge import Conflict, advance, commit_merge, merge_trees
+from worktrees.process import base_environment
+from worktrees.repository import Repository
+from worktrees.worktree import Worktrees
+
+__all__ = ["Train", "merged_ref", "unit_ref"]
+
+_TREE = "merge"
+
+
+def merged_ref(night: str) -> str:
+    """The branch that holds every passed unit."""
+    return f"refs/heads/overnight/{night}/merged"
+
+
+def unit_ref(night: str, unit: str, attempt: int) -> str:
+    """The branch of an attempt that people see; set by the dispatcher alone."""
+    return f"refs/heads/overnight/{night}/unit/{unit}.{attempt}"
+
+
+@dataclass
+class Train:
+    """The queue's one engine. Every outcome is in the journal before it returns."""
+
+    repository: Repository
+    worktrees: Worktrees
+    journal: Journal
+    ledger: Ledger
+    config: Config
+    show: Callable[[str], None]
+
+    @property
+    def ref(self) -> str:
+        """The merged branch."""
+        return merged_ref(self.ledger.night)
+
+    def tip(self) -> str:
+        """Return the commit that new attempts start from: the merged branch's, or the base while there is none."""
+        return self.repository.read_ref(self.ref) or self.ledger.base
+
+    def recover(self) -> None:
+        """Finish or drop a merge that a crash cut off (rule 18)."""
+        intent = self.ledger.intent
+        if intent is None:
+            return
+        found = self.repository.read_ref(intent.ref)
+        if found is not None and self._holds(found, intent.new):
+            self._note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
+        elif found == intent.old and self.repository.has_commit(intent.new):
+            self._move(intent)
+        else:
+            self._note(MergeDropped(unit=intent.unit))
+
+    def is_whole(self) -> bool:
+        """Tell whether the merged branch still holds what the journal says has passed; somebody may have rewound it."""
+        passed = [facts.merged for facts in self.ledger.units.values() if facts.merged is not None]
+        found = self.repository.read_ref(self.ref)
+        return not passed or (found is not None and all(self._holds(found, commit) for commit in passed))
+
+    async def merge(self, report: UnitReport, unit: UnitFile | None) -> bool:
+        """Merge a unit that passed; True when the branch holds it. Every other outcome is a MergeFailed entry."""
+        if unit is None or digest_of(unit, self.config) != report.digest:
+            self._fail(report, "voided", "its goal or verify was edited while it was at work")
+            return False
+        assert report.commit is not None
+        tip = await asyncio.to_thread(self.tip)
+        merged = await asyncio.to_thread(merge_trees, self.repository, tip, report.commit)
+        if isinstance(merged, Conflict):
+            self._fail(report, "conflict", f"merge conflict in {', '.join(merged.paths)}")
+            return False
+        failed = await self._verify(report, unit, tip, merged.tree)
+        if failed is not None:
+            self._fail(report, "verify", f"passed alone, failed merged: {failed}")
+            return False
+        new = await asyncio.to_thread(self._commit, report, tip, merged.tree)
+        old = await asyncio.to_thread(self.repository.read_ref, self.ref)
+        intent = MergeIntent(unit=report.unit, attempt=report.attempt, ref=self.ref, old=old, new=new, tree=merged.tree)
+        self._note(intent)
+        return await asyncio.to_thread(self._move, intent)
+
+    async def verify_tip(self, commands: list[str]) -> list[Verified]:
+        """Run every command once more on the final tip, unless exactly that has been done."""
+        tip = await asyncio.to_thread(self.tip)
+        tree = await asyncio.to_thread(self.repository.tree, tip)
+        return [
+            self.ledger.verified[tree, command]
+            if (tree, command) in self.ledger.verified
+            else await self._run("final", tip, tree, command)
+            for command in commands
+        ]
+
+    def _holds(self, tip: str, commit: str) -> bool:
+        return self.repository.has_commit(commit) and self.repository.is_ancestor(commit, tip)
+
+    def _commit(self, report: UnitReport, tip: str, tree: str) -> str:
+        assert report.commit is not None
+        message = f"Merge {report.unit} (attempt {report.attempt})"
+        return commit_merge(self.repository, tree=tree, parents=[tip, report.commit], message=message)
+
+    def _move(self, intent: MergeIntent) -> bool:
+        try:
+            advance(self.repository, intent.ref, new=intent.new, old=intent.old, message=f"overnight: {intent.unit}")
+        except RefMoved:
+            self._note(MergeDropped(unit=intent.unit))
+            return False
+        self._note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
+        return True
+
+    async def _verify(self, report: UnitReport, unit: UnitFile, tip: str, tree: str) -> str | None:
+        """Return why the merged tree fails, None when everything that must say yes has said yes to this very tree."""
+        wanted = [] if tree == report.tree else [verify_of(unit, self.config)]
+        if self.config.merge.verify is not None:
+            wanted.append(self.config.merge.verify)
+        wanted = [command for command in dict.fromkeys(wanted) if not self.ledger.passed_verify(tree, command)]
+        if not wanted:
+            return None
+        commit = await asyncio.to_thread(self._commit, report, tip, tree)
+        for command in wanted:
+            outcome = await self._run("merge", commit, tree, command, report.unit)
+            if not outcome.passed:
+                return headline(outcome.output)
+        return None
+
+    async def _run(
+        self, stage: Literal["merge", "final"], commit: str, tree: str, command: str, unit: str = ""
+    ) -> Verified:
+        self.show(f"verify {unit or 'the tip'} merged: {command}")
+        setup, merge = self.config.setup, self.config.merge
+        is_merge = command == merge.verify
+        commands = {"verify": command} if setup.run is None else {"setup": setup.run, "verify": command}
+        outcome = await verify(
+            self.worktrees,
+            _TREE,
+            commit,
+            commands=commands,
+            timeouts={
+                "setup": setup.timeout,
+                "verify": merge.timeout if is_merge else self.config.verify.timeout,
+            },
+            env=base_environment(),
+            tag=f"{self.ledger.night}.{_TREE}",
+        )
+        entry = Verified(
+            stage=stage,
+            tree=tree,
+            commit=commit,
+            command=command,
+            passed=outcome.passed,
+            seconds=round(outcome.seconds, 3),
+            exit_code=outcome.exit_code,
+            output=outcome.output[-4000:],
+            unit=unit,
+        )
+        self._note(entry)
+        return entry
+
+    def _fail(self, report: UnitReport, why: Literal["conflict", "verify", "voided"], note: str) -> None:
+        self._note(MergeFailed(unit=report.unit, attempt=report.attempt, why=why, note=note))
+
+    def _note(self, entry: object) -> None:
+        self.journal.write(entry)
+        self.ledger.add(entry)

@@ -1,0 +1,351 @@
+"""Unit files, `.overnight/units/<id>.md`: what a unit is. Front matter in YAML, then the goal in prose.
+
+Every value of the front matter is read as text, so that `verify: true` is the command `true` and `effort: off` is
+"off". Where a unit stands is the state file's business, never said here.
+"""
+
+import hashlib
+import json
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+
+from dispatcher.config import Command, Effort, Glob, Money
+from dispatcher.errors import BadInput, UnitFileError
+from dispatcher.state import ID_PATTERN, is_unit_id, one_line
+
+__all__ = [
+    "UNITS_PATH",
+    "UnitFile",
+    "UnitId",
+    "UnitLimits",
+    "check_graph",
+    "digest",
+    "dump",
+    "load",
+    "load_all",
+    "parse",
+    "slug",
+]
+
+UNITS_PATH = Path(".overnight/units")
+"""Relative to the checkout."""
+
+SLUG_LIMIT = 40
+"""Characters of an id made from a goal: leaves room in refs, paths and the 60 that an id may have."""
+
+MAX_BYTES = 1024 * 1024
+"""A goal is prose. Beyond a megabyte it is a file that got here by mistake, and would not fit a model's window."""
+
+UnitId = Annotated[str, StringConstraints(pattern=rf"^{ID_PATTERN}$")]
+"""The id of a unit."""
+
+AgentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
+
+
+def _empty_is_absent(value: object) -> object:
+    return None if value == "" else value  # `verify:` with nothing behind it, as in a copied template
+
+
+def _one_is_a_list(value: object) -> object:
+    if value == "":
+        return ()
+    return (value,) if isinstance(value, str) else value
+
+
+class UnitLimits(BaseModel):
+    """Limits of one unit, where they differ from the config's: dollars, minutes, verify rounds, attempts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    money: Money | None = None
+    minutes: Annotated[float, Field(gt=0, le=10080, allow_inf_nan=False)] | None = None
+    rounds: Annotated[int, Field(ge=1, le=1000)] | None = None
+    attempts: Annotated[int, Field(ge=1, le=100)] | None = None
+
+
+class UnitFile(BaseModel):
+    """One unit. `id` is the file's name; `verify` None means the config's; `after` are ids that must pass first."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    id: UnitId
+    goal: str
+    verify: Annotated[Command | None, BeforeValidator(_empty_is_absent)] = None
+    after: Annotated[tuple[UnitId, ...], BeforeValidator(_one_is_a_list)] = ()
+    agent: Annotated[AgentName | None, BeforeValidator(_empty_is_absent)] = None
+    effort: Annotated[Effort | None, BeforeValidator(_empty_is_absent)] = None
+    may_edit: Annotated[tuple[Glob, ...], BeforeValidator(_one_is_a_list)] = ()
+    limits: Annotated[UnitLimits, BeforeValidator(lambda value: {} if value == "" else value)] = UnitLimits()
+
+    @field_validator("goal")
+    @classmethod
+    def _says_something(cls, goal: str) -> str:
+        plain = goal.replace("\r\n", "\n").strip()
+        if not plain:
+            raise ValueError("the goal is missing: write below the second '---' what is to be done")
+        if "\0" in plain:
+            raise ValueError("the goal contains a NUL character; delete it")
+        return plain
+
+
+def load(path: Path) -> UnitFile:
+    """Read one unit file. Raises UnitFileError, which lists every fault with its line."""
+    try:
+        if path.stat().st_size > MAX_BYTES:
+            raise UnitFileError(f"is larger than {MAX_BYTES} bytes; a goal is prose", path=path)
+        data = path.read_bytes()
+    except OSError as error:
+        raise UnitFileError(f"cannot be read: {error.strerror}", path=path) from error
+    try:
+        text = data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise UnitFileError("is not UTF-8; save it as UTF-8", path=path, line=line) from None
+    return parse(text, path)
+
+
+def load_all(folder: Path) -> dict[str, UnitFile]:
+    """Read every `*.md` in `folder`, by id, in the order of the names; no folder means no units.
+
+    Raises one BadInput that lists the faults of all files.
+    """
+    units: dict[str, UnitFile] = {}
+    problems: list[BadInput] = []
+    try:
+        paths = sorted(path for path in folder.iterdir() if path.suffix == ".md" and path.name[0] != ".")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise UnitFileError(f"cannot be read: {error.strerror}", path=folder) from error
+    for path in paths:
+        try:
+            units[path.stem] = load(path)
+        except UnitFileError as error:
+            problems.extend(error.problems or (error,))
+    if problems:
+        raise UnitFileError.all_of(problems)
+    return units
+
+
+def parse(text: str, path: Path) -> UnitFile:
+    """Read the text of the unit file `path` (its name is the id). Raises UnitFileError."""
+    if not is_unit_id(path.stem):
+        message = f"the file's name is the unit's id, which {one_line(path.stem)!r} cannot be: use a-z, 0-9 and '-'"
+        raise UnitFileError(message, path=path)
+    front = _split(text.replace("\r\n", "\n"), path)
+    node = _compose(front, path)
+    values = _construct(node, front, path)
+    if taken := {"id", "goal"} & set(values):
+        key = min(taken)
+        where = "the file's name" if key == "id" else "the text below the front matter"
+        raise UnitFileError(f"{where} says it; delete this line", path=path, line=_line(node, (key,), front), field=key)
+    try:
+        return UnitFile.model_validate({**values, "id": path.stem, "goal": front.goal})
+    except ValidationError as error:
+        faults = [_problem(fault, node, front, path) for fault in error.errors()]
+        raise UnitFileError.all_of(sorted(faults, key=lambda fault: fault.line or 0)) from None
+
+
+@dataclass(frozen=True)
+class _Front:
+    """A unit file in two: the YAML, which starts on line `start`, and the goal, which starts on `goal_line`."""
+
+    matter: str
+    start: int
+    goal: str
+    goal_line: int
+
+
+def _split(text: str, path: Path) -> _Front:
+    lines = text.split("\n")
+    if lines[0].rstrip() != "---":
+        return _Front("", 1, text, 1)
+    for number, line in enumerate(lines[1:], 1):
+        if line.rstrip() == "---":
+            return _Front("\n".join(lines[1:number]), 2, "\n".join(lines[number + 1 :]), number + 2)
+    raise UnitFileError("the front matter never ends; close it with a line '---'", path=path, line=1)
+
+
+def _compose(front: _Front, path: Path) -> yaml.MappingNode | None:
+    """Parse the YAML and check that it is a table without a key twice (YAML itself keeps the last silently)."""
+    try:
+        node = yaml.compose(front.matter, Loader=yaml.BaseLoader)
+    except yaml.YAMLError as error:
+        raise _yaml_error(error, front, path) from None
+    except RecursionError:
+        raise UnitFileError("the front matter is nested too deeply", path=path, line=front.start) from None
+    if node is None:
+        return None
+    if not isinstance(node, yaml.MappingNode):
+        raise UnitFileError("the front matter must be lines 'key: value'", path=path, line=front.start)
+    _refuse_twice(node, front, path)
+    return node
+
+
+def _yaml_error(error: yaml.YAMLError, front: _Front, path: Path) -> UnitFileError:
+    mark = getattr(error, "problem_mark", None)
+    line = front.start + (mark.line if mark else 0)
+    message = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
+    return UnitFileError(f"the front matter is not YAML: {message}; quote values with ':' or '#'", path=path, line=line)
+
+
+def _refuse_twice(root: yaml.MappingNode, front: _Front, path: Path) -> None:
+    tables: list[yaml.MappingNode] = [root]  # grows while it is walked; aliases may make a circle
+    for node in tables:
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name in seen:
+                line = front.start + key.start_mark.line
+                raise UnitFileError("is there twice; delete one", path=path, line=line, field=one_line(name))
+            seen.add(name)
+            if isinstance(value, yaml.MappingNode) and not any(value is table for table in tables):
+                tables.append(value)
+
+
+def _construct(node: yaml.MappingNode | None, front: _Front, path: Path) -> dict[str, Any]:
+    if node is None:
+        return {}
+    try:
+        built = yaml.constructor.BaseConstructor().construct_document(node)
+    except yaml.YAMLError as error:
+        raise _yaml_error(error, front, path) from None
+    return {str(key): value for key, value in cast("dict[object, Any]", built).items()}
+
+
+def _problem(fault: Mapping[str, Any], node: yaml.MappingNode | None, front: _Front, path: Path) -> UnitFileError:
+    keys = tuple(str(part) for part in fault["loc"])
+    message = str(fault["msg"]).removeprefix("Value error, ")
+    if fault["type"] == "extra_forbidden":
+        known = UnitLimits.model_fields if keys[0] == "limits" else set(UnitFile.model_fields) - {"id", "goal"}
+        near = get_close_matches(keys[-1], list(known), n=1)
+        message = (
+            f'unknown key; did you mean "{near[0]}"?' if near else f"unknown key; known: {', '.join(sorted(known))}"
+        )
+    elif "pattern" in fault["type"]:
+        message = f"{one_line(str(fault['input']), 60)!r} is not a name that could exist"
+    return UnitFileError(message, path=path, line=_line(node, keys, front), field=one_line(".".join(keys)))
+
+
+def _line(node: yaml.Node | None, keys: tuple[str, ...], front: _Front) -> int:
+    """Return the file's line of the value at `keys`, as deep as there is one."""
+    if keys == ("goal",) and front.goal_line:
+        found = _find(node, "goal")
+        return front.start + found[0] if found else front.goal_line
+    line = front.start
+    for key in keys:
+        found = _find(node, key)
+        if found is None:
+            break
+        line, node = front.start + found[0], found[1]
+    return line
+
+
+def _find(node: yaml.Node | None, key: str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        pairs = ((str(one.value), one.start_mark.line, value) for one, value in node.value)
+        return next(((line, value) for name, line, value in pairs if name == key), None)
+    if isinstance(node, yaml.SequenceNode) and key.isdigit() and int(key) < len(node.value):
+        item = node.value[int(key)]
+        return item.start_mark.line, item
+    return None
+
+
+def dump(unit: UnitFile) -> str:
+    """Return the text of the unit's file; `parse` gives the same unit back. Only what differs from the defaults."""
+    matter = unit.model_dump(mode="json", exclude={"id", "goal"}, exclude_defaults=True)
+    limits = {key: value for key, value in matter.pop("limits", {}).items() if value is not None}
+    if unit.limits.money is not None:
+        limits["money"] = f"${unit.limits.money:f}"
+    if limits:
+        matter["limits"] = limits
+    if not matter and not unit.goal.startswith("---"):
+        return f"{unit.goal}\n"
+    text = yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=10_000) if matter else ""
+    return f"---\n{text}---\n\n{unit.goal}\n"
+
+
+_PLAIN = str.maketrans(
+    {"đ": "d", "ð": "d", "ø": "o", "ł": "l", "ß": "ss", "æ": "ae", "œ": "oe", "þ": "th", "\u0131": "i"}
+)
+
+
+def slug(goal: str, taken: Collection[str] = ()) -> str:
+    """Return an id from the words of `goal`: at most 40 characters, and none of `taken` (then `-2`, `-3` …)."""
+    lower = goal.casefold().translate(_PLAIN)
+    plain = "".join(char for char in unicodedata.normalize("NFKD", lower) if not unicodedata.combining(char))
+    words = re.findall(r"[a-z0-9]+", plain.replace("'", ""))
+    base = _fit(words, SLUG_LIMIT) or "unit"  # a goal in a script without Latin letters
+    name, number = base, 1
+    while name in taken:
+        number += 1
+        name = f"{_fit(base.split('-'), SLUG_LIMIT - len(f'-{number}'))}-{number}"
+    return name
+
+
+def _fit(words: Iterable[str], limit: int) -> str:
+    """Join whole words with '-' while they fit; a first word that does not is cut."""
+    name = ""
+    for word in words:
+        longer = f"{name}-{word}" if name else word[:limit]
+        if len(longer) > limit:
+            break
+        name = longer
+    return name
+
+
+def check_graph(units: Mapping[str, UnitFile], known: Collection[str] = ()) -> None:
+    """Check what `after` says: only units of `units` or `known` (say, archived ones), and never in a circle.
+
+    Raises UnitFileError with every unknown id, or with one circle, named.
+    """
+    problems = [
+        _unknown_after(unit, other, units)
+        for unit in units.values()
+        for other in unit.after
+        if other not in units and other not in known
+    ]
+    if problems:
+        raise UnitFileError.all_of(problems)
+    try:
+        TopologicalSorter({unit.id: unit.after for unit in units.values()}).prepare()
+    except CycleError as error:
+        circle = [str(name) for name in reversed(error.args[1])]
+        message = f"the units wait for each other: {' → '.join(circle)}; take one out of 'after'"
+        raise UnitFileError(message, path=_shown(circle[0]), field="after") from None
+
+
+def _unknown_after(unit: UnitFile, other: str, units: Collection[str]) -> UnitFileError:
+    near = get_close_matches(other, [one for one in units if one != unit.id], n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "add it, or take it out"
+    return UnitFileError(f"there is no unit {other!r}; {hint}", path=_shown(unit.id), field="after")
+
+
+def _shown(unit: str) -> Path:
+    return UNITS_PATH / f"{unit}.md"
+
+
+def digest(unit: UnitFile, verify: str, protect: Iterable[str]) -> str:
+    """Return the sha256 (hex) of what a verdict depends on: id, goal, verify command, protected and editable paths.
+
+    `verify` is the command in force (the unit's own, else the config's). Limits, agent and effort change how a
+    verdict is reached, not what it is worth (protocol, rule 17).
+    """
+    facts = {
+        "version": 1,
+        "id": unit.id,
+        "goal": unit.goal,
+        "verify": verify,
+        "protect": sorted(set(protect)),
+        "may_edit": sorted(set(unit.may_edit)),
+    }
+    return hashlib.sha256(json.dumps(facts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

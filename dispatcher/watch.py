@@ -1,0 +1,73 @@
+"""The dispatcher's count of silence: which hand-outs are lost (protocol rule 10). No clock: polls that went well."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+
+from workers.lease import LeaseRecord
+
+__all__ = ["Loss", "Watch"]
+
+# An order that nobody takes may only be waiting behind others; sending it again costs nothing but a message.
+_UNCLAIMED = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """A hand-out that is given up. `claimed`: somebody had taken it."""
+
+    unit: str
+    claimed: bool
+
+
+@dataclass
+class _Count:
+    token: str
+    beat: int
+    polls: int = 0
+
+
+@dataclass
+class Watch:
+    """`lost_after` is K: polls in a row without a beat."""
+
+    lost_after: int
+    run_id: str = ""
+    _counts: dict[str, _Count] = field(default_factory=dict)
+
+    def new_redis(self, run_id: str) -> bool:
+        """Take note of the Redis that was polled; True when it is another start of it, and counts begin anew."""
+        is_new = run_id != self.run_id
+        if is_new:
+            self.run_id = run_id
+            self._counts.clear()
+        return is_new
+
+    def observe(
+        self, tokens: Mapping[str, str], records: Mapping[str, LeaseRecord], dead: Collection[str] = ()
+    ) -> list[Loss]:
+        """Count one healthy poll of the hand-outs in flight (unit → token) and return those that are lost.
+
+        `dead` are holders whose process the engine has reaped: no need to count.
+        """
+        self._counts = {unit: count for unit, count in self._counts.items() if unit in tokens}
+        return [loss for unit, token in tokens.items() if (loss := self._look(unit, token, records, dead)) is not None]
+
+    def missing(self, tokens: Mapping[str, str], records: Mapping[str, LeaseRecord]) -> list[str]:
+        """Return units whose record is gone: Redis lost it, and it must be published again, closed."""
+        return [unit for unit in tokens if unit not in records]
+
+    def _look(self, unit: str, token: str, records: Mapping[str, LeaseRecord], dead: Collection[str]) -> Loss | None:
+        record = records.get(unit)
+        beat = record.beat if record is not None and record.token == token else -1
+        if record is not None and record.token == token and record.holder in dead:
+            return Loss(unit, claimed=True)
+        count = self._counts.get(unit)
+        if count is None or (count.token, count.beat) != (token, beat):
+            self._counts[unit] = _Count(token, beat)
+            return None
+        count.polls += 1
+        claimed = beat > 0
+        if count.polls >= self.lost_after * (1 if claimed else _UNCLAIMED):
+            del self._counts[unit]
+            return Loss(unit, claimed)
+        return None

@@ -1,0 +1,133 @@
+"""Everything that can go wrong with one unit, as one tree.
+
+WorkersError
+├── LogError                    path: the log it happened to
+│   ├── LogCorrupt              line, offset: a bad line *before* the tail, a gap or a repeat in seq
+│   ├── LogWriteFailed          a write or fsync failed: the log is closed for writing, never retried
+│   └── LogAlreadyOwned         holder: somebody else has the right to write
+│       └── SessionAlreadyOwnedError   the same, of a session (spec L6)
+├── EpochRefused                an order that is not newer than what the session has already seen
+├── LeaseLost                   another epoch or holder owns the unit: append nothing more
+├── Cancelled                   the harness asked the unit to stop (a person, a shutdown)
+├── ToolError                   what an agent asked for cannot be done: goes back to the model, never further
+├── PriceUnknown                the model has no price, so a money cap would mean nothing
+└── ModelError                  a model call that gave no whole answer; `kind` says what is worth doing
+"""
+
+from pathlib import Path
+from typing import Literal
+
+__all__ = [
+    "Cancelled",
+    "EpochRefused",
+    "LeaseLost",
+    "LogAlreadyOwned",
+    "LogCorrupt",
+    "LogError",
+    "LogWriteFailed",
+    "ModelError",
+    "ModelErrorKind",
+    "PriceUnknown",
+    "SessionAlreadyOwnedError",
+    "ToolError",
+    "WorkersError",
+]
+
+
+class WorkersError(Exception):
+    """Base of everything that this package raises on purpose."""
+
+
+class LogError(WorkersError):
+    """Something is wrong with an append-only log."""
+
+    def __init__(self, path: Path, message: str) -> None:
+        super().__init__(f"{path}: {message}")
+        self.path = path
+
+
+class LogCorrupt(LogError):
+    """A log that must not be loaded: a bad line before the tail, or a gap or repeat in `seq`."""
+
+    def __init__(self, path: Path, *, line: int, offset: int, reason: str) -> None:
+        super().__init__(
+            path, f"line {line} (byte {offset}) {reason}; nothing was written. Restore the file from a backup"
+        )
+        self.line = line
+        self.offset = offset
+        self.reason = reason
+
+
+class LogWriteFailed(LogError):
+    """A write or an fsync failed. A second fsync would say "ok" for lost data, so there is no retry."""
+
+
+class LogAlreadyOwned(LogError):
+    """Another process holds the right to write. `holder` is for display, never for deciding."""
+
+    def __init__(self, path: Path, holder: str) -> None:
+        super().__init__(path, f"is being written by {holder}; reading it is always possible")
+        self.holder = holder
+
+
+class SessionAlreadyOwnedError(LogAlreadyOwned):
+    """A second process opened the same session for writing (spec L6)."""
+
+
+class EpochRefused(WorkersError):
+    """The order is not newer than one this session has already worked on (protocol rule 6)."""
+
+
+class LeaseLost(WorkersError):
+    """Another epoch or another holder owns the unit now (protocol rule 8)."""
+
+
+class Cancelled(WorkersError):
+    """The unit was asked to stop; `reason` is the release's reason."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(f"asked to stop: {reason}")
+        self.reason = reason
+
+
+class ToolError(WorkersError):
+    """What the agent asked for cannot be done; the text is what the model is told."""
+
+
+class PriceUnknown(WorkersError):
+    """The price table does not have the model. `model` is its name."""
+
+    def __init__(self, model: str) -> None:
+        super().__init__(
+            f"the price of model {model!r} is unknown, so a money limit would mean nothing; "
+            "give it under [model.price] in .overnight/config.toml"
+        )
+        self.model = model
+
+
+ModelErrorKind = Literal["transient", "rate_limit", "spend_limit", "auth", "invalid", "too_large"]
+
+
+class ModelError(WorkersError):
+    """A model call without a whole answer.
+
+    `kind`: transient (try again), rate_limit (wait `retry_after` seconds), spend_limit (hand-out stops), auth (the
+    key is refused), invalid (the same request would fail again), too_large (the request must shrink).
+    """
+
+    def __init__(
+        self,
+        kind: ModelErrorKind,
+        message: str,
+        *,
+        status: int | None = None,
+        error_type: str = "",
+        request_id: str = "",
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.kind = kind
+        self.status = status
+        self.error_type = error_type
+        self.request_id = request_id
+        self.retry_after = retry_after

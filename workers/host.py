@@ -1,0 +1,181 @@
+"""The asyncio host of one worker process: every slot's thread hands its unit's coroutine here and waits.
+
+One event loop, one shared model client per endpoint, one beating thread, one courier. Whatever blocks leaves the loop.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import socket
+import threading
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+
+import redis
+
+from .attempt import Job, attempt
+from .lease import Beater, HeldLease, LeaseTable, boottime
+from .model.catalog import Parameters
+from .model.client import Answer, ModelClient, Patience
+from .orders import AgentOrder, UnitOrder
+from .outbox import Closing, Courier, Mailbox, Outbox
+from .session.surface import Request
+from .turn.loop import ModelCall, Progress
+
+__all__ = ["Host", "connect"]
+
+_TICK_SECONDS = 0.5
+Show = Callable[[UnitOrder, Progress], None]
+
+
+def connect(url: str) -> redis.Redis:
+    """Return a client that fails soon instead of hanging (facts: `delay()` on a hung Redis blocks over a minute)."""
+    if url.startswith("redis+socket://"):
+        url = "unix://" + url.removeprefix("redis+socket://")
+    return redis.Redis.from_url(url, socket_timeout=10, socket_connect_timeout=3)
+
+
+class Host:
+    """One a process. `beat` is seconds between beats, `patience` seconds until a silent event loop is killed."""
+
+    def __init__(self, broker: str, *, beat: float, patience: float, show: Show) -> None:
+        self._redis = connect(broker)
+        self._show = show
+        self._beat = beat
+        self.name = f"{socket.gethostname()}:{os.getpid()}"
+        self._loop = asyncio.new_event_loop()
+        self._ticked = boottime()
+        self._leases: dict[str, HeldLease] = {}
+        self._clients: dict[tuple[str | None, str | None], ModelClient] = {}
+        self._patience = Patience()
+        self._beater = Beater(every=beat, ticked=lambda: self._ticked, patience=patience, bark=_die)
+        self._courier = Courier(lambda night: Mailbox(self._redis, night), self._delivered, every=beat)
+        self._thread = threading.Thread(target=self._serve, name="host", daemon=True)
+
+    def start(self, outbox: Path | None = None) -> None:
+        """Start the threads; reports that a dead process left in `outbox` go out first."""
+        self._thread.start()
+        self._beater.start()
+        self._courier.start()
+        if outbox is not None:
+            box = Outbox(outbox)
+            for report in box.pending():
+                self._courier.carry(box, report)
+
+    def drain(self) -> None:
+        """Ask every unit to stop at its next step (a shutdown that is not in a hurry)."""
+        for lease in list(self._leases.values()):
+            lease.draining = True
+
+    def run(self, order: UnitOrder) -> str:
+        """Work on one order and return a line for people. Blocks: called from a slot's thread.
+
+        Raises whatever an honest bug raises; the lease then stands still, and the dispatcher counts a loss.
+        """
+        lease = self._claim(order)
+        if lease is None:
+            return "not ours: claimed already, or an old order"
+        try:
+            report = asyncio.run_coroutine_threadsafe(self._work(order, lease), self._loop).result()
+        except BaseException:
+            self._delivered(order.task_id)
+            raise
+        if report is None:
+            self._delivered(order.task_id)
+            return "given up: somebody else holds the unit"
+        self._deliver(order, report)
+        return _line(report)
+
+    def _claim(self, order: UnitOrder) -> HeldLease | None:
+        table = LeaseTable(self._redis, order.night)
+        if not table.claim(order.unit, order.token, self.name, order.run_id):
+            return None
+        return HeldLease(table, order.unit, order.token, self.name, lambda: None)
+
+    async def _work(self, order: UnitOrder, lease: HeldLease) -> Closing | None:
+        changed = asyncio.Event()
+        task = asyncio.current_task()
+        assert task is not None
+
+        def on_change() -> None:
+            changed.set()
+            if lease.lost:
+                task.cancel()
+
+        def tell_loop() -> None:
+            self._loop.call_soon_threadsafe(on_change)
+
+        lease.on_change = tell_loop
+        self._leases[order.task_id] = lease
+        self._beater.hold(order.task_id, lease)
+        try:
+            return await attempt(
+                Job(order, lease, changed, self._caller(order.agent, lease), self._watcher(order, lease))
+            )
+        except asyncio.CancelledError:
+            if lease.lost:
+                return None
+            raise
+        finally:
+            self._leases.pop(order.task_id, None)
+
+    def _caller(self, agent: AgentOrder, lease: HeldLease) -> ModelCall:
+        """Return the model call of one unit: the shared client, with the process's shared patience."""
+
+        async def call(request: Request, parameters: Parameters) -> Answer:
+            client = await asyncio.to_thread(self._client, agent)
+            return await self._patience.call(
+                lambda: client.call(agent.model, request, parameters),
+                lambda seconds: _note(lease, waiting=round(seconds, 1)),
+            )
+
+        return call
+
+    def _client(self, agent: AgentOrder) -> ModelClient:
+        key = (agent.base_url, agent.key_command)
+        if key not in self._clients:
+            self._clients[key] = ModelClient(agent)
+        return self._clients[key]
+
+    def _watcher(self, order: UnitOrder, lease: HeldLease) -> Callable[[Progress], None]:
+        def watch(state: Progress) -> None:
+            lease.progress = json.dumps(asdict(state), default=str)
+            self._show(order, state)
+
+        return watch
+
+    def _deliver(self, order: UnitOrder, report: Closing) -> None:
+        """Hand a report to the courier; the lease is kept beating until the dispatcher has it (rule 14)."""
+        outbox = Outbox(Path(order.home) / "outbox")
+        outbox.put(report)
+        self._courier.carry(outbox, report)
+
+    def _delivered(self, task_id: str) -> None:
+        self._beater.drop(task_id)
+
+    def _serve(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.create_task(self._tick())
+        self._loop.run_forever()
+
+    async def _tick(self) -> None:
+        while True:
+            self._ticked = boottime()
+            await asyncio.sleep(_TICK_SECONDS)
+
+
+def _note(lease: HeldLease, **facts: object) -> None:
+    lease.progress = json.dumps({**json.loads(lease.progress), **facts})
+
+
+def _line(report: Closing) -> str:
+    if report.kind == "verdict":
+        return f"{report.verdict}  {report.turns} turns  {report.steps} steps  ${report.cost}  {report.note}".strip()
+    return f"released: {report.reason} {report.detail}".strip()
+
+
+def _die() -> None:
+    """End this process at once: its event loop no longer ticks, so nothing it says can be believed (rule 11)."""
+    os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,233 @@
+"""The append-only log that sessions and the journal stand on: one JSON object a line, checksummed, one writer.
+
+`append` makes records readable in this process; only a returned `flush` promises that they survive a crash (spec
+L3). It never edits, cuts or repairs a valid record (spec L4).
+"""
+
+import json
+import os
+import threading
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Self
+
+from worktrees.errors import LockBusy
+from worktrees.files import FileLock, sync_directory
+
+from .errors import LogAlreadyOwned, LogCorrupt, LogError, LogWriteFailed
+
+__all__ = ["Contents", "Log", "Record", "read"]
+
+TORN = "log/torn"
+_SEAL = len(',"sum":"00000000"}')
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One line: `seq` counts from 0 without gaps, `time` is UTC in ISO 8601."""
+
+    seq: int
+    time: str
+    type: str
+    data: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What a log file holds: its records, and the torn bytes behind them from offset `end` on."""
+
+    records: tuple[Record, ...]
+    end: int
+    tail: bytes
+
+
+def encode(record: Record) -> bytes:
+    """Return the record's line, sealed with the CRC-32 of everything before the seal."""
+    fields = {"seq": record.seq, "time": record.time, "type": record.type, "data": record.data}
+    body = json.dumps(fields, ensure_ascii=True, separators=(",", ":"), allow_nan=False).encode("ascii")
+    return b'%s,"sum":"%08x"}\n' % (body[:-1], zlib.crc32(body))
+
+
+def decode(line: bytes) -> Record:
+    """Return the record of one line without its newline. Raises ValueError saying what is wrong with it."""
+    body, seal = line[:-_SEAL] + b"}", line[-_SEAL:]
+    if seal != b',"sum":"%08x"}' % zlib.crc32(body):
+        raise ValueError("does not match its checksum")
+    fields = json.loads(body)
+    return Record(fields["seq"], fields["time"], fields["type"], fields["data"])
+
+
+def read(path: Path) -> Contents:
+    """Return the physically valid, contiguous log (spec L4); a missing file is an empty log.
+
+    Raises LogCorrupt for a bad line before the tail and for a gap or a repeat in `seq`, LogError when the file
+    cannot be read.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return Contents((), 0, b"")
+    except OSError as error:
+        raise LogError(path, f"cannot be read: {error.strerror}") from error
+    return _parse(path, data)
+
+
+def _parse(path: Path, data: bytes) -> Contents:
+    records: list[Record] = []
+    start = 0
+    while (stop := data.find(b"\n", start)) >= 0:
+        try:
+            record = decode(data[start:stop])
+        except (ValueError, KeyError, TypeError) as error:
+            if _is_torn(data[start:]):
+                break
+            raise LogCorrupt(path, line=len(records) + 1, offset=start, reason=str(error)) from error
+        if record.seq != len(records):
+            reason = f"has seq {record.seq} where {len(records)} was due"
+            raise LogCorrupt(path, line=len(records) + 1, offset=start, reason=reason)
+        records.append(record)
+        start = stop + 1
+    return Contents(tuple(records), start, data[start:])
+
+
+def _is_torn(tail: bytes) -> bool:
+    """Tell whether bytes that begin with a bad line are what a crash leaves, and not damage to a promise.
+
+    A process that dies leaves a prefix without its newline; a machine that dies may leave NUL padding. A complete
+    last line with a wrong checksum is neither: it may have been flushed.
+    """
+    return b"\0" in tail and not any(_is_record(line) for line in tail.split(b"\n"))
+
+
+def _is_record(line: bytes) -> bool:
+    try:
+        decode(line)
+    except (ValueError, KeyError, TypeError):
+        return False
+    return True
+
+
+class Log:
+    """A log opened for writing: the one writer, by flock on a file beside it."""
+
+    def __init__(self, path: Path, lock: FileLock, contents: Contents) -> None:
+        self.path = path
+        self.records: list[Record] = list(contents.records)
+        self._lock = lock
+        self._fd = -1
+        self._end = contents.end
+        self._tail = contents.tail
+        self._pending: list[bytes] = []
+        self._failure: LogWriteFailed | None = None
+        self._mutex = threading.Lock()  # orders appends, held for microseconds
+        self._barrier = threading.Lock()  # one flush at a time
+        if contents.tail:
+            self._note_torn_tail()
+
+    @classmethod
+    def open(cls, path: Path, *, owned: type[LogAlreadyOwned] = LogAlreadyOwned, note: str = "") -> Self:
+        """Take the right to write and read what is there. Nothing is written before the first flush.
+
+        Raises `owned` when somebody else has that right, LogCorrupt, LogError.
+        """
+        lock = FileLock(path.with_suffix(".lock"))
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            lock.acquire(note)
+        except LockBusy as busy:
+            raise owned(path, busy.holder) from busy
+        except OSError as error:
+            raise LogWriteFailed(path, f"cannot be opened: {error.strerror}") from error
+        try:
+            return cls(path, lock, read(path))
+        except BaseException:
+            lock.release()
+            raise
+
+    def append(self, batch: Iterable[tuple[str, Mapping[str, Any]]]) -> list[Record]:
+        """Accept (type, data) pairs in order and return their records: readable here, not yet promised."""
+        with self._mutex:
+            self._refuse_after_failure()
+            now = datetime.now(UTC).isoformat(timespec="milliseconds")
+            first = len(self.records)
+            added = [Record(first + i, now, kind, data) for i, (kind, data) in enumerate(batch)]
+            lines = [encode(record) for record in added]  # all or nothing: encode before accepting
+            self.records += added
+            self._pending += lines
+            return added
+
+    def flush(self) -> None:
+        """Return once everything appended before the call is on disk: the durability barrier (spec L3). Blocks.
+
+        Raises LogWriteFailed, and from then on always: the log is closed for writing.
+        """
+        with self._barrier:
+            with self._mutex:
+                self._refuse_after_failure()
+                data, self._pending = b"".join(self._pending), []
+            if not data:
+                return
+            try:
+                self._write(data)
+            except OSError as error:
+                self._failure = LogWriteFailed(self.path, f"could not be written: {error.strerror}")
+                raise self._failure from error
+
+    def close(self) -> None:
+        """Give up the right to write. What was not flushed is lost, as it was never promised."""
+        with self._barrier, self._mutex:
+            if self._failure is None:
+                self._failure = LogWriteFailed(self.path, "is closed")
+            if self._fd >= 0:
+                os.close(self._fd)
+                self._fd = -1
+            self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _refuse_after_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def _write(self, data: bytes) -> None:
+        if self._fd < 0:
+            self._open_for_append()
+        view = memoryview(data)
+        while view:  # a nearly full disk gives short writes before it gives ENOSPC
+            view = view[os.write(self._fd, view) :]
+        os.fdatasync(self._fd)
+
+    def _open_for_append(self) -> None:
+        fd = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+        self._fd = fd
+        if self._tail:
+            _write_aside(self._torn_path(), self._tail)
+            os.ftruncate(fd, self._end)
+        sync_directory(self.path.parent)
+
+    def _torn_path(self) -> Path:
+        return self.path.with_name(f"{self.path.name}.torn-{self._end}")
+
+    def _note_torn_tail(self) -> None:
+        facts = {"offset": self._end, "bytes": len(self._tail), "file": self._torn_path().name}
+        self.append([(TORN, facts)])
+
+
+def _write_aside(path: Path, data: bytes) -> None:
+    """Keep torn bytes for whoever wants to look at them, before the log's own file loses them."""
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    sync_directory(path.parent)

@@ -1,0 +1,1 @@
+"""The model: the one client, its catalogue and its prices."""

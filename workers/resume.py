@@ -1,0 +1,111 @@
+"""Where a session stands when a worker takes it up: pure, from its repaired events alone."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .orders import Answered
+from .session import events as ev
+
+__all__ = ["Finished", "Fresh", "Interrupted", "Standing", "Suspended", "Unverified", "Verified", "standing"]
+
+
+@dataclass(frozen=True, slots=True)
+class Fresh:
+    """No turn yet: the goal is the first message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Suspended:
+    """A stored question waits; `answer` is what a person said to it, None while nobody has."""
+
+    pause: ev.Pause
+    pause_seq: int
+    answer: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Unverified:
+    """The last turn completed; its work has not been verified."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verified:
+    """Verify spoke last: a pass is to be reported, a failure is the next turn's message."""
+
+    result: ev.VerifyResult
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupted:
+    """The last turn was cut off, aborted or ended in an error: the agent goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A flushed report ends the session: it is sent again without a model call (protocol rule 14)."""
+
+    report: dict[str, Any]
+
+
+Standing = Fresh | Suspended | Unverified | Verified | Interrupted | Finished
+
+
+def standing(history: Sequence[Any], answers: Sequence[Answered]) -> Standing:
+    """Return where a repaired session stands, given what people have answered so far."""
+    waiting = _waiting(history)
+    if waiting is not None:
+        pause, seq = waiting
+        answer = next((given.text for given in answers if given.seq == seq), None)
+        report = _reported(history)
+        if answer is None and report is not None:
+            return Finished(report)
+        return Suspended(pause, seq, answer)
+    report = _reported(history)
+    if report is not None:
+        return Finished(report)
+    return _progress(history)
+
+
+def _waiting(history: Sequence[Any]) -> tuple[ev.Pause, int] | None:
+    for seq in range(len(history) - 1, -1, -1):
+        event = history[seq]
+        if isinstance(event, ev.Pause):
+            answered = any(isinstance(e, ev.ToolResult) and e.call_id == event.call_id for e in history[seq:])
+            return None if answered else (event, seq)
+    return None
+
+
+def _reported(history: Sequence[Any]) -> dict[str, Any] | None:
+    """Return the verdict that ends the log; claims of later hand-outs behind it change nothing."""
+    for event in reversed(history):
+        if isinstance(event, ev.Report):
+            return event.report if event.report.get("kind") == "verdict" else None
+        if not isinstance(event, ev.Claim | ev.Torn):
+            return None
+    return None
+
+
+def _progress(history: Sequence[Any]) -> Standing:
+    text = ""
+    for event in reversed(history):
+        match event:
+            case ev.VerifyResult():
+                return Verified(event)
+            case ev.TurnEnd() if event.reason == "completed":
+                text = _last_text(history)
+                return Unverified(text)
+            case ev.TurnEnd():
+                return Interrupted()
+            case _:
+                pass
+    return Fresh()
+
+
+def _last_text(history: Sequence[Any]) -> str:
+    for event in reversed(history):
+        if isinstance(event, ev.AssistantMessage):
+            return "\n\n".join(block["text"] for block in event.content if block["type"] == "text")
+    return ""

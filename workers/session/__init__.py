@@ -1,0 +1,1 @@
+"""The append-only session log: the one source of truth for an attempt (spec L1-L12)."""

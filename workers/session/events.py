@@ -1,0 +1,294 @@
+"""The typed events of a session. The turn loop is their only writer; old logs must always load.
+
+Every event says who writes it and when. Blocks (`Block`) are the Messages API's own JSON, kept exactly as it came.
+An event type that this version does not know loads as `Unknown` unless its data carries `"required": true`.
+"""
+
+from decimal import Decimal
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+__all__ = [
+    "AssistantMessage",
+    "Block",
+    "Checkpoint",
+    "Claim",
+    "Event",
+    "Pause",
+    "Report",
+    "Resume",
+    "SessionStart",
+    "SetupResult",
+    "StepEnd",
+    "StepStart",
+    "ToolCall",
+    "ToolResult",
+    "Torn",
+    "TurnEnd",
+    "TurnStart",
+    "Unknown",
+    "Usage",
+    "UserMessage",
+    "VerifyResult",
+    "load",
+]
+
+Block = dict[str, Any]
+
+
+class _Event(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    type: ClassVar[str]
+
+    def data(self) -> dict[str, Any]:
+        """Return the event's JSON without its type."""
+        return self.model_dump(mode="json", exclude={"kind"})
+
+
+class Usage(BaseModel):
+    """Tokens of one call. The input of a call is the sum of the three input counts (facts of the Messages API)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cache_creation_input_tokens: int = 0
+    cache_read_input_tokens: int = 0
+
+
+class SessionStart(_Event):
+    """First event of every session, by the attempt: all that the surface's head is derived from."""
+
+    type: ClassVar[str] = "session/start"
+    kind: Literal["session/start"] = "session/start"
+    version: Literal[1] = 1
+    night: str
+    unit: str
+    attempt: int
+    base: str
+    digest: str
+    model: str
+    system: list[Block]
+    tools: list[Block]
+
+
+class Claim(_Event):
+    """By the attempt, each time a worker takes the session up: an epoch must be newer than the last (rule 6)."""
+
+    type: ClassVar[str] = "claim"
+    kind: Literal["claim"] = "claim"
+    epoch: int
+    holder: str
+
+
+class SetupResult(_Event):
+    """By the attempt, after the setup command ran in the unit's worktree."""
+
+    type: ClassVar[str] = "setup/result"
+    kind: Literal["setup/result"] = "setup/result"
+    ok: bool
+    seconds: float
+    output: str = ""
+
+
+class TurnStart(_Event):
+    """By the loop, before the message that starts a turn. Turns count from 1."""
+
+    type: ClassVar[str] = "turn/start"
+    kind: Literal["turn/start"] = "turn/start"
+    turn: int
+
+
+class TurnEnd(_Event):
+    """By the loop, or by the repair of an orphan (`interrupted`).
+
+    `reason` is one of completed, aborted, blocked, error, max-tokens, interrupted, forked, or a stranger (spec L7,
+    L8); `facts` are the structured facts of an ending that needs some.
+    """
+
+    type: ClassVar[str] = "turn/end"
+    kind: Literal["turn/end"] = "turn/end"
+    turn: int
+    reason: str
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+
+class StepStart(_Event):
+    """By the loop, flushed before the model call; `request` is the hash of system, tools and messages."""
+
+    type: ClassVar[str] = "step/start"
+    kind: Literal["step/start"] = "step/start"
+    step: int
+    model: str
+    max_tokens: int
+    thinking: dict[str, Any] | None = None
+    output_config: dict[str, Any] | None = None
+    request: str
+
+
+class StepEnd(_Event):
+    """By the loop after the step's tools ran, or by the repair. `cost` in dollars; None where the price is unknown."""
+
+    type: ClassVar[str] = "step/end"
+    kind: Literal["step/end"] = "step/end"
+    step: int
+    stop_reason: str | None = None
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    request_id: str = ""
+    error: str = ""
+
+
+class UserMessage(_Event):
+    """By the loop: what starts or steers a turn. `source` says whose words they are."""
+
+    type: ClassVar[str] = "user/message"
+    kind: Literal["user/message"] = "user/message"
+    source: Literal["goal", "verify", "person", "runtime"]
+    content: list[Block]
+
+
+class AssistantMessage(_Event):
+    """By the loop, flushed before any of its tools runs. Usage and cost stand here: the call is paid for by now.
+
+    `unreadable` has the raw arguments of tool calls whose JSON never became valid, by tool id; their block's input
+    is empty.
+    """
+
+    type: ClassVar[str] = "assistant/message"
+    kind: Literal["assistant/message"] = "assistant/message"
+    content: list[Block]
+    stop_reason: str
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    request_id: str = ""
+    unreadable: dict[str, str] = Field(default_factory=dict)
+
+
+class ToolCall(_Event):
+    """By the loop just before a tool runs; flushed when the tool can change something. No event: never started."""
+
+    type: ClassVar[str] = "tool/call"
+    kind: Literal["tool/call"] = "tool/call"
+    call_id: str
+    name: str
+
+
+class ToolResult(_Event):
+    """By the loop after the tool, or by the repair for a call without one. `facts` are for people only."""
+
+    type: ClassVar[str] = "tool/result"
+    kind: Literal["tool/result"] = "tool/result"
+    call_id: str
+    content: str
+    is_error: bool = False
+    facts: dict[str, Any] = Field(default_factory=dict)
+
+
+class Pause(_Event):
+    """By the loop, flushed: a stored question suspends the turn until a person answers (spec A3)."""
+
+    type: ClassVar[str] = "pause"
+    kind: Literal["pause"] = "pause"
+    call_id: str
+    question: str
+
+
+class Resume(_Event):
+    """By the attempt: the person's answer, before it becomes the tool's result."""
+
+    type: ClassVar[str] = "resume"
+    kind: Literal["resume"] = "resume"
+    call_id: str
+    text: str
+
+
+class Checkpoint(_Event):
+    """By the attempt after the harness committed the worktree; `taken_back` are protected paths it restored."""
+
+    type: ClassVar[str] = "checkpoint"
+    kind: Literal["checkpoint"] = "checkpoint"
+    commit: str
+    tree: str
+    taken_back: list[str] = Field(default_factory=list)
+
+
+class VerifyResult(_Event):
+    """By the attempt: what verify said of exactly this commit in a clean tree."""
+
+    type: ClassVar[str] = "verify/result"
+    kind: Literal["verify/result"] = "verify/result"
+    commit: str
+    tree: str
+    command: str
+    digest: str
+    passed: bool
+    seconds: float
+    exit_code: int | None = None
+    output: str = ""
+
+
+class Report(_Event):
+    """By the attempt: the flushed terminal event of a hand-out (protocol rule 14). `report` is a UnitReport."""
+
+    type: ClassVar[str] = "report"
+    kind: Literal["report"] = "report"
+    report: dict[str, Any]
+
+
+class Torn(_Event):
+    """By the log itself: bytes of a torn tail were set aside into `file` before this event."""
+
+    type: ClassVar[str] = "log/torn"
+    kind: Literal["log/torn"] = "log/torn"
+    offset: int
+    bytes: int
+    file: str
+
+
+class Unknown(_Event):
+    """A valid stranger: written by a newer version, not needed to go on."""
+
+    type: ClassVar[str] = "unknown"
+    kind: Literal["unknown"] = "unknown"
+    name: str
+    payload: dict[str, Any]
+
+
+Event = Annotated[
+    SessionStart
+    | Claim
+    | SetupResult
+    | TurnStart
+    | TurnEnd
+    | StepStart
+    | StepEnd
+    | UserMessage
+    | AssistantMessage
+    | ToolCall
+    | ToolResult
+    | Pause
+    | Resume
+    | Checkpoint
+    | VerifyResult
+    | Report
+    | Torn,
+    Field(discriminator="kind"),
+]
+
+_ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
+_KNOWN = frozenset(cls.type for cls in _Event.__subclasses__() if cls is not Unknown)
+
+
+def load(kind: str, data: dict[str, Any]) -> Any:
+    """Return the event of a record. Raises ValueError for data that no version wrote, or a required stranger."""
+    if kind not in _KNOWN:
+        if data.get("required"):
+            raise ValueError(f"event type {kind!r} is required to understand this session; use a newer overnight")
+        return Unknown(name=kind, payload=dict(data))
+    try:
+        return _ADAPTER.validate_python({"kind": kind, **data})
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        raise ValueError(f"event {kind}: {where}: {first['msg']}") from error

@@ -1,0 +1,67 @@
+"""What a reader must add so that a log cut off anywhere is whole again (spec L5). Pure; twice changes nothing."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from . import events as ev
+
+__all__ = ["interrupted_turn_closers"]
+
+NEVER_STARTED = "This call never started: the session was interrupted before it. Nothing was run."
+UNKNOWN_OUTCOME = (
+    "This call was started, and the session was interrupted before its result was stored. Its outcome is unknown: it "
+    "may have run wholly, partly or not at all. Look at the files before you decide whether to run it again."
+)
+
+
+class _Open:
+    """What is still open at the end of a log."""
+
+    def __init__(self) -> None:
+        self.turn: int | None = None
+        self.step: int | None = None
+        self.calls: dict[str, bool] = {}  # call id -> was started
+        self.paused: set[str] = set()
+
+    def see(self, event: Any) -> None:
+        match event:
+            case ev.TurnStart():
+                self.turn = event.turn
+            case ev.TurnEnd():
+                self.turn = None
+            case ev.StepStart():
+                self.step = event.step
+            case ev.StepEnd():
+                self.step = None
+            case ev.AssistantMessage():
+                self.calls = {block["id"]: False for block in event.content if block["type"] == "tool_use"}
+            case ev.ToolCall() if event.call_id in self.calls:
+                self.calls[event.call_id] = True
+            case ev.ToolResult():
+                self.calls.pop(event.call_id, None)
+                self.paused.discard(event.call_id)
+            case ev.Pause():
+                self.paused.add(event.call_id)
+            case _:
+                pass
+
+
+def interrupted_turn_closers(history: Sequence[Any]) -> list[Any]:
+    """Return the missing closing events of exactly three kinds: tool results, `step/end`, `turn/end` `interrupted`.
+
+    A turn that a stored question suspended is no orphan and is left as it is, with every call that waits behind it.
+    """
+    state = _Open()
+    for event in history:
+        state.see(event)
+    if state.paused:
+        return []
+    closers: list[Any] = [
+        ev.ToolResult(call_id=call, content=UNKNOWN_OUTCOME if started else NEVER_STARTED, is_error=True)
+        for call, started in state.calls.items()
+    ]
+    if state.step is not None:
+        closers.append(ev.StepEnd(step=state.step, error="interrupted"))
+    if state.turn is not None:
+        closers.append(ev.TurnEnd(turn=state.turn, reason="interrupted"))
+    return closers

@@ -1,0 +1,85 @@
+"""Verify: the command that alone can make a unit pass, run in a clean tree at exactly one commit.
+
+The tree is made for the run and thrown away, so that nothing an agent left behind can speak in it (spec S11).
+"""
+
+import asyncio
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from worktrees.process import Command, Finished, run
+from worktrees.worktree import Worktree, Worktrees
+
+from .tools.bash import describe
+
+__all__ = ["CANNOT_START", "VerifyOutcome", "headline", "run_stage", "verify"]
+
+# What a shell says of a command that is not there, or cannot be executed.
+CANNOT_START = frozenset({126, 127})
+_OUTPUT_LIMIT = 30_000
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyOutcome:
+    """What verify said. `stage` tells which command spoke last; seconds cover both."""
+
+    passed: bool
+    stage: str
+    command: str
+    exit_code: int | None
+    output: str
+    seconds: float
+
+    @property
+    def could_start(self) -> bool:
+        """False when the setup failed or the verify command itself is not there: bad input, not a red test."""
+        return self.passed or (self.stage == "verify" and self.exit_code not in CANNOT_START)
+
+
+async def verify(
+    worktrees: Worktrees,
+    name: str,
+    commit: str,
+    *,
+    commands: Mapping[str, str],
+    timeouts: Mapping[str, float],
+    env: Mapping[str, str],
+    tag: str,
+) -> VerifyOutcome:
+    """Run `commands` (stage → command, in order: setup, verify, …) on a clean tree of the commit until one fails.
+
+    `timeouts` has each stage's seconds. The tree `name` is removed again on every way out.
+    """
+    started = time.monotonic()
+    try:
+        tree = await asyncio.to_thread(_fresh, worktrees, name, commit)
+        stage, command, done = "", "", None
+        for stage, command in commands.items():
+            done = await run_stage(command, timeouts[stage], tree.path, env, tag)
+            if not done.ok:
+                break
+        assert done is not None, "verify without a command"
+        output = describe(done, timeouts[stage])
+        return VerifyOutcome(done.ok, stage, command, done.exit_code, output, time.monotonic() - started)
+    finally:
+        await asyncio.shield(asyncio.to_thread(worktrees.remove, name))
+
+
+def _fresh(worktrees: Worktrees, name: str, commit: str) -> Worktree:
+    worktrees.remove(name)
+    return worktrees.create(name, commit)
+
+
+async def run_stage(command: str, seconds: float, path: Path, env: Mapping[str, str], tag: str) -> Finished:
+    """Run a trusted command (setup, verify) in a tree. It is killed after `seconds`."""
+    return await run(Command(script=command, cwd=path, env=env, timeout=seconds, output_limit=_OUTPUT_LIMIT, tag=tag))
+
+
+def headline(output: str, limit: int = 100) -> str:
+    """Return the one line of a failed command's output that says most, for a note."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    telling = [line for line in lines if line.startswith(("FAILED", "ERROR", "Error", "error:")) or "Error:" in line]
+    line = (telling or lines or ["no output"])[-1]
+    return line if len(line) <= limit else line[: limit - 1] + "…"

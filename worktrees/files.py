@@ -1,0 +1,173 @@
+"""The one atomic replace and the one lock. Nothing here knows what the bytes mean."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import secrets
+import socket
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from worktrees.errors import DiskError, LockBusy
+
+LOCK_POLL_SECONDS = 0.01
+NOTE_LIMIT = 2_000
+
+
+def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Replace the file at `path` by `data` (bytes), durably: readers see the old content or the new.
+
+    `mode` is narrowed by the umask. Raises DiskError; the old content is then still there, except
+    when only the last step (the directory's fsync) failed: then either may be found after a power cut.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        _write_new(temporary, data, mode)
+        temporary.replace(path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+        raise disk_error("write", path, error) from error
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+
+
+def sync_directory(path: Path) -> None:
+    """Make the names in a directory durable (fsync). Raises DiskError."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        raise disk_error("flush the directory", path, error) from error
+
+
+def disk_error(doing: str, path: Path, error: OSError) -> DiskError:
+    """Return the typed error for a failed `doing` on `path`; the caller raises it from `error`."""
+    return DiskError(
+        f"could not {doing} {path}: {error.strerror or error}. "
+        "Free space or repair the disk; what was there before is kept.",
+        path,
+    )
+
+
+def _write_new(path: Path, data: bytes, mode: int) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, mode)
+    try:
+        rest = memoryview(data)
+        while rest:  # a full disk first shows as a short write
+            rest = rest[os.write(descriptor, rest) :]
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def lock_holder(path: Path) -> str:
+    """Return what the last holder of the lock wrote into it ("" if nothing): for display only."""
+    try:
+        with path.open("rb") as file:
+            return file.read(NOTE_LIMIT).decode(errors="replace").strip()
+    except OSError:
+        return ""
+
+
+class FileLock:
+    """An exclusive lock between processes: flock on a file of its own that is never unlinked.
+
+    Two FileLock objects on one path exclude each other within a process as well. A forked child keeps
+    the lock, so take it after forking; a started program does not, unless `fd` is passed on on purpose.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._fd: int | None = None
+
+    @property
+    def fd(self) -> int:
+        """The locked descriptor, for `pass_fds`: whoever inherits it keeps the lock held too."""
+        if self._fd is None:
+            message = f"{self.path} is not locked by this object"
+            raise ValueError(message)
+        return self._fd
+
+    def acquire(self, note: str = "") -> None:
+        """Take the lock at once. Raises LockBusy if it is held (also by this object), DiskError."""
+        if self._fd is not None:
+            raise LockBusy(self.path, lock_holder(self.path))
+        try:
+            self._fd = _open_locked(self.path)
+        except BlockingIOError:
+            raise LockBusy(self.path, lock_holder(self.path)) from None
+        except OSError as error:
+            raise disk_error("lock", self.path, error) from error
+        _leave_note(self._fd, note)
+
+    def wait(self, seconds: float, note: str = "") -> None:
+        """Take the lock, waiting up to `seconds` for it. Raises LockBusy when the time is up."""
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self.acquire(note)
+            except LockBusy:
+                if self._fd is not None or time.monotonic() >= deadline:
+                    raise
+                time.sleep(LOCK_POLL_SECONDS)
+            else:
+                return
+
+    def release(self) -> None:
+        """Let go; doing it twice changes nothing.
+
+        By closing alone: LOCK_UN would also unlock a copy that was passed on to a child on purpose.
+        """
+        if self._fd is not None:
+            descriptor, self._fd = self._fd, None
+            os.close(descriptor)
+
+    def __enter__(self) -> Self:
+        if self._fd is None:
+            self.acquire()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.release()
+
+
+def _open_locked(path: Path) -> int:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_still(path, descriptor):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # somebody unlinked the file after it was opened: that lock excludes nobody
+
+
+def _is_still(path: Path, descriptor: int) -> bool:
+    try:
+        return os.path.samestat(path.stat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def _leave_note(descriptor: int, note: str) -> None:
+    since = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
+    text = f"{note + ': ' if note else ''}pid {os.getpid()} on {socket.gethostname()} since {since}\n"
+    with contextlib.suppress(OSError):  # for display only: a full disk must not cost the lock
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, text.encode()[:NOTE_LIMIT], 0)
