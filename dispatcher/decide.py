@@ -36,7 +36,8 @@ class View:
     limits: Limits
     handed_out: Collection[str] = ()
     held_back: Collection[str] = ()
-    closed: bool = False  # nothing more is handed out: stopped, out of time, out of money, engine trouble
+    closed: bool = False  # nothing more is handed out: stopped, out of time, engine trouble
+    merging: bool = True  # what passed is still being merged
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +93,7 @@ def decide(view: View) -> Plan:
         handed.add(unit)
         left = None if left is None or reserve is None else left - reserve
         hand_outs.append(_order(unit, view.ledger.unit(unit), reserve))
-    waiting = any(facts.waiting is not None for facts in view.ledger.units.values())
+    waiting = view.merging and any(facts.waiting is not None for facts in view.ledger.units.values())
     held = any(_is_ready(unit, view, ignore_hold=True) for unit in view.held_back) and not view.closed
     idle = not (flying or hand_outs or waiting or blocks or held)
     return Plan(blocks, tuple(hand_outs), idle, short, capped)

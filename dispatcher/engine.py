@@ -27,7 +27,7 @@ from workers.host import connect
 from worktrees.errors import LockBusy
 from worktrees.files import FileLock
 
-__all__ = ["Engine", "External", "redis_executable", "start"]
+__all__ = ["Engine", "External", "redis_executable", "start", "worker_command"]
 
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
@@ -213,7 +213,7 @@ class Engine:
         }
 
     def _worker_argv(self, number: int, slots: int) -> list[str]:
-        return [*_celery(), "worker", *worker_options(f"w{number}@%h", slots)]
+        return worker_command(f"w{number}@%h", slots)
 
     def _flower_argv(self) -> list[str]:
         """Loopback, with a password of this run's own: without one its API answers nobody (facts: Flower)."""
@@ -231,9 +231,10 @@ class Engine:
         ]
 
 
-def worker_options(name: str, slots: int) -> list[str]:
-    """Return the options of a `celery worker`: threads, no gossip or mingle (facts: Celery)."""
+def worker_command(name: str, slots: int) -> list[str]:
+    """Return the command line of a Celery worker: threads, no gossip or mingle (facts: Celery)."""
     return [
+        *(*_celery(), "worker"),
         *("--pool", "threads", "--concurrency", str(slots), "--hostname", name, "--queues", worker_app.QUEUE),
         *("--without-gossip", "--without-mingle", "--loglevel", "WARNING"),
     ]

@@ -109,7 +109,10 @@ class Ordered(_Entry):
 
 
 class Lost(_Entry):
-    """A hand-out whose holder stands still (rule 10). `claimed` False: nobody ever took it; that costs nothing."""
+    """A hand-out whose holder stands still (rule 10). `claimed` False: nobody ever took it; that costs nothing.
+
+    `step` is the last one that the holder told of: a loss further on than the one before was progress.
+    """
 
     type: ClassVar[str] = "lost"
     kind: Literal["lost"] = "lost"
@@ -117,7 +120,7 @@ class Lost(_Entry):
     attempt: int
     epoch: int
     claimed: bool
-    progressed: bool = False
+    step: int = 0
 
 
 class Reported(_Entry):

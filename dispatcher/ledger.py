@@ -41,6 +41,7 @@ class UnitFacts:
     failures: int = 0
     conflicts: int = 0
     losses: int = 0
+    lost_at_step: int = 0
     releases: int = 0
     notes: list[str] = field(default_factory=list)
     costs: dict[int, Decimal] = field(default_factory=dict)  # by attempt: the session's own sum, so never twice
@@ -146,7 +147,8 @@ class Ledger:
         match entry:
             case j.Ordered():
                 facts = self.unit(entry.unit)
-                facts.closed_epoch = facts.closed_epoch if entry.attempt == facts.attempt else 0
+                if entry.attempt != facts.attempt:
+                    facts.closed_epoch = facts.lost_at_step = 0
                 facts.attempt, facts.epoch = entry.attempt, entry.epoch
                 facts.base, facts.digest, facts.reserve = entry.base, entry.digest, entry.reserve
                 facts.in_flight, facts.settled = True, False
@@ -154,7 +156,8 @@ class Ledger:
                 facts = self.unit(entry.unit)
                 facts.in_flight = False
                 if entry.claimed:
-                    facts.losses = 0 if entry.progressed else facts.losses + 1
+                    facts.losses = 1 if entry.step > facts.lost_at_step else facts.losses + 1
+                    facts.lost_at_step = max(facts.lost_at_step, entry.step)
             case j.Reported():
                 self._reported(entry)
 
@@ -167,6 +170,8 @@ class Ledger:
         else:  # the session's running sum: the newest is the whole, whatever became of the verdict (rule 15)
             facts.costs[report.attempt] = max(report.cost, facts.costs.get(report.attempt, Decimal(0)))
         if not entry.accepted:
+            if (report.attempt, report.epoch) == (facts.attempt, facts.epoch):
+                facts.in_flight = False  # whatever it said, nobody is at work any more
             return
         facts.in_flight, facts.closed_epoch = False, report.epoch
         if report.kind == "release":
@@ -226,5 +231,7 @@ class Ledger:
             self.unit(unit).forgive()
         for unit in entry.waived:
             self.unit(unit).waived = True
+        for unit in {*entry.waived, *entry.cancelled}:  # what is still being said of them counts no more
+            self.unit(unit).settled, self.unit(unit).waiting = True, None
         self.cancelled |= set(entry.cancelled)
         self.cancelled -= {*entry.adopted, *entry.retried}

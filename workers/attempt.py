@@ -7,6 +7,7 @@ says whether any of it may happen.
 import asyncio
 import errno
 from collections.abc import Callable
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path
@@ -19,6 +20,7 @@ from worktrees.repository import Repository
 from worktrees.worktree import Worktree, Worktrees
 
 from . import prompt, resume
+from .blocking import blocking
 from .errors import Cancelled, EpochRefused, LeaseLost, LogWriteFailed
 from .lease import HeldLease, boottime
 from .model.catalog import parameters, price_of
@@ -155,8 +157,13 @@ async def attempt(job: Job) -> Closing | None:
 
 async def _under_lock(job: Job) -> Closing | None:
     order, places, lease = job.order, job.places, job.lease
-    session = await asyncio.to_thread(Session.open, places.session(order.attempt), lease.holder, lambda: lease.lost)
-    try:
+    with ExitStack() as opened:
+
+        def take() -> Session:  # in the thread: a session that was opened while we were cancelled is closed too
+            path = places.session(order.attempt)
+            return opened.enter_context(closing(Session.open(path, lease.holder, lambda: lease.lost)))
+
+        session = await blocking(take)
         _refuse_old_epoch(order, places, session)
         session.repair()
         gate = _Gate(
@@ -167,10 +174,8 @@ async def _under_lock(job: Job) -> Closing | None:
             fence=order.fence,
             show=job.show,
         )
-        repository = await asyncio.to_thread(Repository.discover, Path(order.repository))
+        repository = await blocking(Repository.discover, Path(order.repository))
         return await _Attempt(job, session, gate, Worktrees(repository, places.worktrees)).run()
-    finally:
-        session.close()
 
 
 def _refuse_old_epoch(order: UnitOrder, places: Places, session: Session) -> None:
@@ -238,12 +243,12 @@ class _Attempt:
         await self.gate.before_effect()
         if not alone:  # somebody is still at work in there, and cannot be killed: leave it to them (rule 7)
             self.name = f"{self.order.unit}.{self.order.attempt}.e{self.order.epoch}"
-        elif (found := await asyncio.to_thread(self.worktrees.adopt, self.name)) is not None:
+        elif (found := await blocking(self.worktrees.adopt, self.name)) is not None:
             return found, False
         last = self.session.last(ev.Checkpoint)
         commit = last.commit if last is not None else self.order.base
-        await asyncio.to_thread(self.worktrees.remove, self.name)
-        made = await asyncio.to_thread(self.worktrees.create, self.name, commit)
+        await blocking(self.worktrees.remove, self.name)
+        made = await blocking(self.worktrees.create, self.name, commit)
         return made, self.session.count(ev.TurnStart) > 0
 
     async def _setup(self, worktree: Worktree) -> str | None:
@@ -285,7 +290,6 @@ class _Attempt:
         self, loop: TurnLoop, worktree: Worktree, where: resume.Standing, *, rebuilt: bool
     ) -> ev.UserMessage | Closing:
         """Return the message of the next turn, or the report, from where the session stood."""
-        again = prompt.runtime(prompt.REBUILT.format(commit=worktree.head()) if rebuilt else prompt.RESUMED)
         match where:
             case resume.Fresh():
                 return prompt.goal(self.order)
@@ -300,9 +304,15 @@ class _Attempt:
             case resume.Unverified(text):
                 return await self._judge(Ended("completed", text=text), worktree)
             case resume.Verified(result) if not result.passed:
-                return await self._next_round(result, ())
+                return await self._next_round(result)
+            case resume.Verified():  # under a digest that is no longer in force
+                return await self._verify(worktree)
+            case resume.CutShort():
+                return await self._judge(Ended("max-tokens"), worktree)
+            case _ if rebuilt:
+                return prompt.runtime(prompt.REBUILT.format(commit=await blocking(worktree.head)))
             case _:
-                return again
+                return prompt.runtime(prompt.RESUMED)
 
     async def _judge(self, ended: Ended, worktree: Worktree) -> ev.UserMessage | Closing:
         """Return what a turn's ending leads to; strangers among the endings are treated as errors (spec L8)."""
@@ -368,12 +378,13 @@ class _Attempt:
         await self.session.record(result)
         if result.passed:
             return await self._report("pass", result=result)
-        return await self._next_round(result, made.taken_back)
+        return await self._next_round(result)
 
-    async def _next_round(self, result: ev.VerifyResult, taken_back: tuple[str, ...]) -> ev.UserMessage | Closing:
+    async def _next_round(self, result: ev.VerifyResult) -> ev.UserMessage | Closing:
         if self._rounds_used() >= self.order.rounds:
             return await self._report("fail", note=headline(result.output), result=result)
-        return prompt.verify_failed(result, taken_back)
+        made = self.session.last(ev.Checkpoint)
+        return prompt.verify_failed(result, made.taken_back if made is not None else ())
 
     def _rounds_used(self) -> int:
         cut = sum(isinstance(event, ev.TurnEnd) and event.reason == "max-tokens" for event in self.session.events)
@@ -382,7 +393,7 @@ class _Attempt:
     async def _checkpoint(self, worktree: Worktree, message: str) -> Checkpoint:
         """Commit the worktree, taking protected paths back, and log it."""
         await self.gate.before_effect()
-        made = await asyncio.to_thread(
+        made = await blocking(
             checkpoint,
             worktree,
             base=self.order.base,
@@ -391,8 +402,8 @@ class _Attempt:
             may_edit=self.order.verify.may_edit,
         )
         repository = self.worktrees.repository
-        found = await asyncio.to_thread(repository.read_ref, self.order.ref)
-        await asyncio.to_thread(repository.update_ref, self.order.ref, made.commit, found, message="checkpoint")
+        found = await blocking(repository.read_ref, self.order.ref)
+        await blocking(repository.update_ref, self.order.ref, made.commit, found, message="checkpoint")
         await self.session.record(ev.Checkpoint(commit=made.commit, tree=made.tree, taken_back=list(made.taken_back)))
         return made
 
@@ -454,7 +465,7 @@ class _Attempt:
         await self.gate.before_effect()
         await self.session.record(ev.Report(report=report.model_dump(mode="json")))
         if report.verdict != "block":  # its commits are safe; a suspended turn still needs its files
-            await asyncio.to_thread(self.worktrees.remove, self.name)
+            await blocking(self.worktrees.remove, self.name)
         return report
 
     async def _let_go(self, reason: ReleaseReason, detail: str) -> Closing:

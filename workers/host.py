@@ -79,13 +79,14 @@ class Host:
             return "not ours: claimed already, or an old order"
         try:
             report = asyncio.run_coroutine_threadsafe(self._work(order, lease), self._loop).result()
+            if report is not None:
+                self._deliver(order, report)
         except BaseException:
             self._delivered(order.task_id)
             raise
         if report is None:
             self._delivered(order.task_id)
             return "given up: somebody else holds the unit"
-        self._deliver(order, report)
         return _line(report)
 
     def _claim(self, order: UnitOrder) -> HeldLease | None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self
 
-from worktrees.errors import LockBusy
+from worktrees.errors import DiskError, LockBusy
 from worktrees.files import FileLock, sync_directory
 
 from .errors import LogAlreadyOwned, LogCorrupt, LogError, LogWriteFailed
@@ -139,8 +139,8 @@ class Log:
             lock.acquire(note)
         except LockBusy as busy:
             raise owned(path, busy.holder) from busy
-        except OSError as error:
-            raise LogWriteFailed(path, f"cannot be opened: {error.strerror}") from error
+        except (OSError, DiskError) as error:
+            raise LogWriteFailed(path, f"cannot be opened: {error}") from error
         try:
             return cls(path, lock, read(path))
         except BaseException:
@@ -172,8 +172,8 @@ class Log:
                 return
             try:
                 self._write(data)
-            except OSError as error:
-                self._failure = LogWriteFailed(self.path, f"could not be written: {error.strerror}")
+            except (OSError, DiskError) as error:
+                self._failure = LogWriteFailed(self.path, f"could not be written: {error}")
                 raise self._failure from error
 
     def close(self) -> None:

@@ -133,8 +133,8 @@ class Courier:
             for task_id, (outbox, report) in list(self._load.items()):
                 try:
                     self._carry_one(task_id, outbox, report)
-                except redis.RedisError:
-                    break  # everybody waits for Redis
+                except (redis.RedisError, OSError):
+                    break  # everybody waits for Redis, and for a disk that refuses to forget
 
     def _carry_one(self, task_id: str, outbox: Outbox, report: Closing) -> None:
         mailbox = self._mailbox(report.night)

@@ -7,7 +7,17 @@ from typing import Any
 from .orders import Answered
 from .session import events as ev
 
-__all__ = ["Finished", "Fresh", "Interrupted", "Standing", "Suspended", "Unverified", "Verified", "standing"]
+__all__ = [
+    "CutShort",
+    "Finished",
+    "Fresh",
+    "Interrupted",
+    "Standing",
+    "Suspended",
+    "Unverified",
+    "Verified",
+    "standing",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,13 +54,18 @@ class Interrupted:
 
 
 @dataclass(frozen=True, slots=True)
+class CutShort:
+    """The last turn hit the model's output limit: the next one is told why (spec A15)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A flushed report ends the session: it is sent again without a model call (protocol rule 14)."""
 
     report: dict[str, Any]
 
 
-Standing = Fresh | Suspended | Unverified | Verified | Interrupted | Finished
+Standing = Fresh | Suspended | Unverified | Verified | Interrupted | CutShort | Finished
 
 
 def standing(history: Sequence[Any], answers: Sequence[Answered]) -> Standing:
@@ -89,14 +104,17 @@ def _reported(history: Sequence[Any]) -> dict[str, Any] | None:
 
 
 def _progress(history: Sequence[Any]) -> Standing:
-    text = ""
-    for event in reversed(history):
-        match event:
-            case ev.VerifyResult():
-                return Verified(event)
-            case ev.TurnEnd() if event.reason == "completed":
-                text = _last_text(history)
-                return Unverified(text)
+    events = [event for event in history if not isinstance(event, ev.Torn)]
+    for index in range(len(events) - 1, -1, -1):
+        match events[index]:
+            case ev.VerifyResult() as result:
+                return Verified(result)
+            case ev.TurnEnd() if isinstance(events[index - 1], ev.TurnStart):
+                pass  # cut off before its message was stored: that turn never was, and its message is still due
+            case ev.TurnEnd(reason="completed"):
+                return Unverified(_last_text(history))
+            case ev.TurnEnd(reason="max-tokens"):
+                return CutShort()
             case ev.TurnEnd():
                 return Interrupted()
             case _:

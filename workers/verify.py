@@ -3,7 +3,6 @@
 The tree is made for the run and thrown away, so that nothing an agent left behind can speak in it (spec S11).
 """
 
-import asyncio
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from pathlib import Path
 from worktrees.process import Command, Finished, run
 from worktrees.worktree import Worktree, Worktrees
 
+from .blocking import blocking
 from .tools.bash import describe
 
 __all__ = ["CANNOT_START", "VerifyOutcome", "headline", "run_stage", "verify"]
@@ -54,7 +54,7 @@ async def verify(
     """
     started = time.monotonic()
     try:
-        tree = await asyncio.to_thread(_fresh, worktrees, name, commit)
+        tree = await blocking(_fresh, worktrees, name, commit)
         stage, command, done = "", "", None
         for stage, command in commands.items():
             done = await run_stage(command, timeouts[stage], tree.path, env, tag)
@@ -64,7 +64,7 @@ async def verify(
         output = describe(done, timeouts[stage])
         return VerifyOutcome(done.ok, stage, command, done.exit_code, output, time.monotonic() - started)
     finally:
-        await asyncio.shield(asyncio.to_thread(worktrees.remove, name))
+        await blocking(worktrees.remove, name)
 
 
 def _fresh(worktrees: Worktrees, name: str, commit: str) -> Worktree:
@@ -80,6 +80,7 @@ async def run_stage(command: str, seconds: float, path: Path, env: Mapping[str, 
 def headline(output: str, limit: int = 100) -> str:
     """Return the one line of a failed command's output that says most, for a note."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
+    lines = [line for line in lines if not line.startswith(("[exit code ", "[killed "))] or lines
     telling = [line for line in lines if line.startswith(("FAILED", "ERROR", "Error", "error:")) or "Error:" in line]
     line = (telling or lines or ["no output"])[-1]
     return line if len(line) <= limit else line[: limit - 1] + "…"

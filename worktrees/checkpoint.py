@@ -80,7 +80,8 @@ def checkpoint(
 
 
 def _commit(worktree: Worktree, rev: str) -> str:
-    result = worktree.git().run("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", check=False)
+    git = Git(worktree.common_dir)  # an agent may have broken the worktree's own HEAD
+    result = git.run("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", check=False)
     found = result.stdout.strip()
     if rev.startswith("-") or result.code != 0 or not COMMIT_ID.fullmatch(found):
         message = f"{rev!r} is not a commit in the repository of {worktree.path}"

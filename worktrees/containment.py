@@ -24,9 +24,7 @@ STILL_OURS = '[ "$PPID" = "$0" ] && exec "$@"; exit 143'
 FIRST = '"$0" "$@"; exit $?'
 # Without a namespace: a guardian outside the group, which kills the group when our end of its stdin closes.
 GUARDED = (
-    "exec 3<&0 </dev/null; "
-    "setsid sh -c 'read -r _ <&3; kill -KILL \"-$0\"' \"$$\" >/dev/null 2>&1 & "
-    'exec 3<&-; exec "$@"'
+    'exec 3<&0 </dev/null; setsid sh -c \'read -r _ <&3; kill -KILL "-$0"\' "$$" >/dev/null 2>&1 & exec 3<&-; exec "$@"'
 )
 
 
@@ -114,13 +112,14 @@ def _works(candidate: Wrapping) -> bool:
     return done.returncode == 42
 
 
-def kill_tagged(tag: str, seconds: float) -> bool:
+def kill_tagged(tag: str, seconds: float, *, quiet: float = QUIET_SECONDS) -> bool:
     """Kill every process (but our own) whose environment carries the tag; False if one is left after `seconds`.
 
-    A process that dropped the variable is not found; in a PID namespace it dies with those that are.
+    Nothing must be found for `quiet` seconds. A process that dropped the variable is not found; in a PID
+    namespace it dies with those that are.
     """
     deadline = time.monotonic() + seconds
-    quiet_since = None
+    quiet_since: float | None = None
     while time.monotonic() < deadline:
         found = tagged(tag)
         if found:
@@ -128,7 +127,7 @@ def kill_tagged(tag: str, seconds: float) -> bool:
             _kill_and_wait(found, tag, deadline)
             continue
         quiet_since = quiet_since or time.monotonic()
-        if time.monotonic() - quiet_since >= QUIET_SECONDS:
+        if time.monotonic() - quiet_since >= quiet:
             return True
         time.sleep(SCAN_PAUSE_SECONDS)
     return False

@@ -17,6 +17,7 @@ from worktrees.errors import DiskError, LockBusy
 
 LOCK_POLL_SECONDS = 0.01
 NOTE_LIMIT = 2_000
+REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs"})  # flock there excludes nobody, or only this host
 
 
 def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
@@ -105,6 +106,9 @@ class FileLock:
             raise LockBusy(self.path, lock_holder(self.path))
         try:
             self._fd = _open_locked(self.path)
+        except _RemoteError as error:
+            message = f"{self.path} is on a network file system, where locks cannot be trusted. Choose a local folder."
+            raise DiskError(message, self.path) from error
         except BlockingIOError:
             raise LockBusy(self.path, lock_holder(self.path)) from None
         except OSError as error:
@@ -144,11 +148,33 @@ class FileLock:
         self.release()
 
 
+class _RemoteError(OSError):
+    pass
+
+
+def _refuse_remote(descriptor: int) -> None:
+    if _file_system(descriptor) in REMOTE:
+        raise _RemoteError
+
+
+def _file_system(descriptor: int) -> str:
+    """Return the type of the file system ("" if the kernel's list does not say)."""
+    device = os.fstat(descriptor).st_dev
+    number = f"{os.major(device)}:{os.minor(device)}"
+    with open("/proc/self/mountinfo", encoding="utf-8", errors="replace") as mounts:  # noqa: PTH123 - /proc
+        for line in mounts:
+            fields = line.split()
+            if fields[2] == number:
+                return fields[fields.index("-") + 1]
+    return ""
+
+
 def _open_locked(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:
+            _refuse_remote(descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(path, descriptor):
                 return descriptor

@@ -152,7 +152,7 @@ class _Running:
         self._loop = asyncio.get_running_loop()
         self._over: asyncio.Future[None] = self._loop.create_future()
         self._process, self._pipe, self._lifeline = self._start()
-        self._pidfd = os.pidfd_open(self._process.pid)
+        self._pidfd = self._watch()
         self._loop.add_reader(self._pipe, self._read)
         self._loop.add_reader(self._pidfd, self._is_over)
 
@@ -184,10 +184,22 @@ class _Running:
             passed.close()
         return process, reader, passed.kept
 
+    def _watch(self) -> int:
+        try:
+            return os.pidfd_open(self._process.pid)
+        except OSError as error:  # no descriptor left: what nobody can watch must not run
+            self._kill_group()
+            self._process.wait()
+            os.close(self._pipe)
+            if self._lifeline is not None:
+                os.close(self._lifeline)
+            message = f"could not watch a command in {self._command.cwd}: {error}"
+            raise StartError(message, self._command.cwd) from error
+
     async def until_over(self) -> None:
         """Wait until the script ends, its time is up, or it wrote too much."""
         done, _ = await asyncio.wait({self._over}, timeout=self._command.timeout)
-        self._timed_out = not done
+        self._timed_out = not done and self._process.poll() is None
 
     async def stop(self) -> None:
         """Kill what is left, wait until it is gone, and read what it wrote. Raises ProcessesLeft."""
@@ -196,9 +208,11 @@ class _Running:
                 await self._kill()
             elif not self._wrap.is_namespace:
                 self._kill_group()
-            if not self._wrap.is_namespace and not await asyncio.to_thread(kill_tagged, self._tag, KILL_SECONDS):
+            if not self._wrap.is_namespace and not await asyncio.to_thread(
+                kill_tagged, self._tag, KILL_SECONDS, quiet=0.0
+            ):
                 raise ProcessesLeft(self._tag)
-            while self._read() and not self._is_flood():
+            while not self._is_flood() and self._read():
                 pass  # all writers are dead: at most what the pipe holds
         finally:
             self._close()
@@ -244,8 +258,10 @@ class _Running:
                 self._loop.remove_reader(self._pipe)
                 return False
             self._kept.feed(data)
-        if self._is_flood():
-            self._is_over()
+            if self._is_flood():
+                self._loop.remove_reader(self._pipe)  # whoever writes on waits for the kill
+                self._is_over()
+                return False
         return True
 
     def _is_flood(self) -> bool:

@@ -66,14 +66,23 @@ class Worktree:
         changed = [file for file, text in links.items() if not _says(file, text)]
         for file in changed:
             if file.is_dir() and not file.is_symlink():
-                shutil.move(file, self.admin_dir / f"replaced-{secrets.token_hex(4)}")
+                self._set_aside(file)
             write_atomic(file, links[file].encode())
         return bool(changed)
 
     def clear_locks(self) -> None:
         """Delete the locks of a git that was killed. Only when no process works in the worktree."""
         for stale in ("index.lock", "HEAD.lock"):
-            (self.admin_dir / stale).unlink(missing_ok=True)
+            try:
+                (self.admin_dir / stale).unlink(missing_ok=True)
+            except OSError as error:
+                raise disk_error("delete", self.admin_dir / stale, error) from error
+
+    def _set_aside(self, directory: Path) -> None:
+        try:
+            shutil.move(directory, self.admin_dir / f"replaced-{secrets.token_hex(4)}")
+        except OSError as error:
+            raise disk_error("move away", directory, error) from error
 
 
 class Worktrees:

@@ -1,1 +1,68 @@
-"""The `overnight` command: one module a command, one boundary that maps errors to exit codes."""
+"""The `overnight` command: one module a command, one boundary that maps errors to exit codes.
+
+Exit codes: 0 all passed, 1 some need you or did not pass, 2 bad input, 3 stopped, 4 engine.
+"""
+
+import sys
+from importlib import import_module
+
+import click
+
+from dispatcher.errors import DispatcherError
+from workers.errors import WorkersError
+from worktrees.errors import DiskError, WorktreesError
+
+__all__ = ["main"]
+
+_COMMANDS = (
+    *("init", "add", "run", "status", "log", "report", "answer", "retry", "stop"),
+    *("worker", "rehearse", "demo", "doctor"),
+)
+
+
+class _Commands(click.Group):
+    """Imports a command's module only when it is asked for: `overnight status` should not wait for Celery."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return list(_COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002
+        if cmd_name not in _COMMANDS:
+            return None
+        command: click.Command = import_module(f"dispatcher.cli.{cmd_name}").command
+        return command
+
+
+@click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(package_name="overnight")
+def overnight() -> None:
+    """Write down units of work in the evening; find merged, verified branches in the morning.
+
+    Exit codes: 0 all passed, 1 some need you or did not pass, 2 bad input, 3 stopped, 4 engine.
+    """
+
+
+def main() -> None:
+    """Run the command line; every expected error becomes one message and its exit code."""
+    try:
+        code = overnight.main(standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        code = 2
+    except click.Abort:
+        code = 3
+    except DispatcherError as error:
+        code = _say(error, error.exit_code)
+    except (DiskError, WorkersError) as error:
+        code = _say(error, 4)
+    except WorktreesError as error:
+        code = _say(error, 2)
+    except BrokenPipeError:  # `overnight log | head`
+        sys.stderr.close()
+        code = 0
+    sys.exit(code or 0)
+
+
+def _say(error: Exception, code: int) -> int:
+    click.echo(f"overnight: {error}", err=True)
+    return code

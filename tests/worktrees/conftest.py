@@ -8,6 +8,7 @@ from checkouts import Checkout
 from worktrees.repository import Repository
 from worktrees.worktree import Worktrees
 
+
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     """A repository with two files and one commit on `main`."""

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from worktrees import files
 from worktrees.errors import DiskError, LockBusy
 from worktrees.files import FileLock, lock_holder, sync_directory, write_atomic
 
@@ -142,3 +143,12 @@ def test_a_lock_dies_with_its_process_and_is_passed_on_only_on_purpose(tmp_path:
         pass
     with pytest.raises(ValueError, match="not locked"):
         _ = other.fd
+
+
+def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Locks there may exclude nobody: the error says so and asks for a local folder."""
+    probe = os.open(tmp_path, os.O_RDONLY)
+    monkeypatch.setattr(files, "REMOTE", {files._file_system(probe)})
+    os.close(probe)
+    with pytest.raises(DiskError, match="local folder"):
+        FileLock(tmp_path / "l").acquire()

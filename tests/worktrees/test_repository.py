@@ -223,7 +223,9 @@ def test_disk_faults_are_told_apart(repository: Repository) -> None:
 def test_races_with_an_unfinished_add_are_tried_again(repository: Repository, tmp_path: Path) -> None:
     """`failed to read …/commondir` goes away by itself a moment later."""
     mark = tmp_path / "mark"
-    script = f"!test -e {mark} || {{ touch {mark}; echo 'fatal: failed to read .git/worktrees/x/commondir' >&2; exit 128; }}"
+    script = (
+        f"!test -e {mark} || {{ touch {mark}; echo 'fatal: failed to read .git/worktrees/x/commondir' >&2; exit 128; }}"
+    )
     repository.git.run("config", "alias.racy", script)
     assert repository.git.run("racy").code == 0
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from checkouts import Checkout
 
+from worktrees.checkpoint import checkpoint
 from worktrees.errors import GitError, RepositoryError
 from worktrees.repository import Repository
 from worktrees.worktree import READY, Worktrees
@@ -242,3 +243,17 @@ def test_the_persons_checkout_is_not_touched(checkout: Checkout, worktrees: Work
     worktrees.create("u", "main")
     worktrees.remove("u")
     assert (checkout.git("status", "--porcelain", "-b"), (checkout.path / ".git/config").read_bytes()) == before
+
+
+def test_a_bare_repository_with_linked_checkouts(checkout: Checkout, tmp_path: Path) -> None:
+    """Some people keep a bare clone and only linked checkouts: started in one of those, everything works."""
+    bare, linked = Checkout(tmp_path / "bare.git"), tmp_path / "linked"
+    checkout.git("clone", "-q", "--bare", ".", str(bare.path))
+    bare.git("worktree", "add", "-q", str(linked), "main")
+    trees = Worktrees(Repository.discover(linked), tmp_path / "state")
+    made = trees.create("u", "main")
+    (made.path / "new.py").touch()
+    taken = checkpoint(made, base="main", message="m", ref="refs/overnight/n/u/1.1")
+    assert taken.changed == ("new.py",)
+    trees.remove("u")
+    assert bare.git("rev-parse", "refs/overnight/n/u/1.1") == taken.commit

@@ -82,6 +82,8 @@ def parameters(agent: AgentOrder) -> Parameters:
     budget = _BUDGETS[agent.effort]
     if known.thinking == "budget" and 0 < budget < room:
         return Parameters(room, thinking={"type": "enabled", "budget_tokens": budget})
-    if known.thinking == "adaptive" and agent.effort != "off":
+    if known.thinking == "adaptive" and agent.effort == "off":
+        return Parameters(room, {"type": "disabled"})  # unasked, these models think
+    if known.thinking == "adaptive":
         return Parameters(room, {"type": "adaptive"}, {"effort": agent.effort})
     return Parameters(room)

@@ -29,6 +29,7 @@ __all__ = ["Answer", "ModelClient", "Patience"]
 # A call that shows nothing for this long is stalled, whatever its pings say (facts: pings reset the SDK's timeout).
 _STALL_SECONDS = 600.0
 _CONNECT_SECONDS = 10.0
+_KEY_SECONDS = 60.0
 _USAGE_FIELDS = tuple(Usage.model_fields)
 
 
@@ -115,9 +116,11 @@ def _is_empty(block: Block) -> bool:
 
 
 def _parse_arguments(raw: str) -> tuple[dict[str, Any], bool]:
+    """Return the arguments and whether they can be trusted and stored: JSON, which Python reads more loosely."""
     try:
         value = json.loads(raw or "{}")
-    except ValueError:
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode("utf-8")  # NaN, infinities, lone surrogates
+    except (ValueError, RecursionError):
         return {}, False
     return (value, True) if isinstance(value, dict) else ({}, False)
 
@@ -207,15 +210,19 @@ def _key(agent: AgentOrder) -> str | None:
         if not os.environ.get("ANTHROPIC_API_KEY") and not os.environ.get("ANTHROPIC_AUTH_TOKEN"):
             raise ModelError("auth", "no key for the model; set ANTHROPIC_API_KEY, or key_command under [model]")
         return None
-    done = subprocess.run(  # noqa: S602  # the user's own command, from trusted configuration
-        agent.key_command,
-        shell=True,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-        stdin=subprocess.DEVNULL,
-    )
+    try:
+        done = subprocess.run(  # noqa: S602  # the user's own command, from trusted configuration
+            agent.key_command,
+            shell=True,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_KEY_SECONDS,
+            check=False,
+            stdin=subprocess.DEVNULL,
+        )
+    except subprocess.TimeoutExpired as error:
+        raise ModelError("auth", f"key_command gave no key within {_KEY_SECONDS:g} s") from error
     key = done.stdout.strip()
     if done.returncode != 0 or not key:
         raise ModelError("auth", f"key_command gave no key (exit {done.returncode}): {done.stderr.strip()[:200]}")

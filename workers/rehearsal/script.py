@@ -312,7 +312,7 @@ class Script(_Frozen):
     def parse(cls, data: object, *, path: Path | None = None) -> Self:
         """Build a script from plain data (dicts and lists). Raises ScriptError naming the first wrong field."""
         if not isinstance(data, Mapping):
-            raise ScriptError("a script is a mapping with `units` or `default`, see docs/rehearsal.md", path=path)
+            raise ScriptError("a script is a mapping with `units`, `default` or both", path=path)
         try:
             return cls.model_validate(data)
         except ValidationError as error:

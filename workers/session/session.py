@@ -1,10 +1,10 @@
 """A session: the append-only log of one attempt, typed. Log first, then derive the request, then call the model."""
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Self
 
+from workers.blocking import blocking
 from workers.errors import LogCorrupt, SessionAlreadyOwnedError
 from workers.log import Log, Record, read
 
@@ -67,7 +67,7 @@ class Session:
     async def flush(self) -> None:
         """Return once everything appended is durable (spec L3). The fsync leaves the event loop."""
         if not self._fenced():
-            await asyncio.to_thread(self._log.flush)
+            await blocking(self._log.flush)
 
     async def record(self, *batch: Any) -> int:
         """Append and flush in one."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from workers.errors import ToolError
+from worktrees.errors import StartError
 from worktrees.process import Command, Finished, run
 
 from .tool import Outcome, Workspace, text_argument
@@ -47,16 +48,18 @@ class Bash:
         seconds = arguments.get("timeout", _DEFAULT_SECONDS)
         if not isinstance(seconds, int) or not 0 < seconds <= _MOST_SECONDS:
             raise ToolError(f"`timeout` must be whole seconds from 1 to {_MOST_SECONDS}")
-        done = await run(
-            Command(
-                script=text_argument(arguments, "command"),
-                cwd=workspace.root,
-                env=workspace.env,
-                timeout=seconds,
-                output_limit=30_000,
-                tag=workspace.tag,
-            )
+        command = Command(
+            script=text_argument(arguments, "command"),
+            cwd=workspace.root,
+            env=workspace.env,
+            timeout=seconds,
+            output_limit=30_000,
+            tag=workspace.tag,
         )
+        try:
+            done = await run(command)
+        except StartError as error:  # a NUL in the script, or the agent deleted the worktree's directory
+            raise ToolError(str(error)) from error
         return Outcome(describe(done, seconds), is_error=not done.ok, facts=facts(done))
 
 

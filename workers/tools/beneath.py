@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from workers.errors import ToolError
 
-__all__ = ["list_directory", "read_bytes", "relative", "write_bytes"]
+__all__ = ["is_directory", "list_directory", "read_bytes", "relative", "write_bytes"]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LARGEST = 10 * 1024 * 1024
@@ -21,6 +21,12 @@ _LARGEST = 10 * 1024 * 1024
 
 def relative(root: Path, name: str) -> PurePosixPath:
     """Return a path the model named, relative to the root. Raises ToolError for one outside it or one of git's."""
+    try:
+        encoded = os.fsencode(name)
+    except UnicodeEncodeError:
+        encoded = b"\0"
+    if b"\0" in encoded:
+        raise ToolError(f"{name!r} cannot be a path")
     path = PurePosixPath(name)
     if path.is_absolute():
         try:
@@ -38,13 +44,16 @@ def read_bytes(root: Path, path: PurePosixPath) -> bytes:
     """Return a regular file's bytes. Raises ToolError."""
     with _reported(path), _parent(root, path, create=False) as parent:
         fd = os.open(path.name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=parent)
-        with os.fdopen(fd, "rb") as file:
+        try:
             info = os.fstat(fd)
             if not stat.S_ISREG(info.st_mode):
                 raise ToolError(f"{path} is not a regular file")
             if info.st_size > _LARGEST:
                 raise ToolError(f"{path} has {info.st_size:,} bytes; look at it with bash instead")
-            return file.read()
+            with os.fdopen(fd, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(fd)
 
 
 def write_bytes(root: Path, path: PurePosixPath, data: bytes, *, new: bool) -> None:
@@ -56,7 +65,7 @@ def write_bytes(root: Path, path: PurePosixPath, data: bytes, *, new: bool) -> N
         raise ToolError("a file name is needed")
     with _reported(path), _parent(root, path, create=new) as parent:
         mode = _existing_mode(parent, path, new=new)
-        temporary = f".{path.name[:100]}.overnight-{os.urandom(4).hex()}"
+        temporary = f".overnight-{os.urandom(8).hex()}"
         fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=parent)
         try:
             with os.fdopen(fd, "wb") as file:
@@ -66,6 +75,15 @@ def write_bytes(root: Path, path: PurePosixPath, data: bytes, *, new: bool) -> N
         except BaseException:
             os.unlink(temporary, dir_fd=parent)
             raise
+
+
+def is_directory(root: Path, path: PurePosixPath) -> bool:
+    """Tell whether a path is a directory that is reached without a symbolic link."""
+    try:
+        os.close(_descend(root, path.parts))
+    except OSError:
+        return False
+    return True
 
 
 def list_directory(root: Path, path: PurePosixPath, *, depth: int = 2) -> list[str]:

@@ -1,17 +1,20 @@
 """The tool `str_replace_based_edit_tool` (the API's `text_editor_20250728`): view, create, str_replace, insert."""
 
-import asyncio
 import io
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from workers.blocking import blocking
 from workers.errors import ToolError
 
 from . import beneath
 from .tool import Outcome, Workspace, text_argument
 
 __all__ = ["Editor"]
+
+# Characters of one look: a larger one would fill the model's window. About what bash shows three times over.
+_SHOWN = 100_000
 
 
 class Editor:
@@ -34,19 +37,31 @@ class Editor:
         if handler is None:
             raise ToolError(f"unknown command {command!r}; use one of {', '.join(_COMMANDS)}")
         path = beneath.relative(workspace.root, text_argument(arguments, "path"))
-        return Outcome(await asyncio.to_thread(handler, workspace, path, arguments))
+        return Outcome(await blocking(handler, workspace, path, arguments))
 
 
 Handler = Callable[[Workspace, PurePosixPath, Mapping[str, Any]], str]
 
 
 def _view(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> str:
-    if (workspace.root / path).is_dir():
-        names = beneath.list_directory(workspace.root, path)
-        return "\n".join(names) or "(empty directory)"
-    lines = _read(workspace, path).split("\n")
+    if beneath.is_directory(workspace.root, path):
+        return _shortened(beneath.list_directory(workspace.root, path)) or "(empty directory)"
+    text = _read(workspace, path)
+    if not text:
+        return "(empty file)"
+    lines = text.removesuffix("\n").split("\n")
     first, last = _view_range(arguments.get("view_range"), len(lines))
-    return "\n".join(f"{number:6}\t{lines[number - 1]}" for number in range(first, last + 1))
+    return _shortened([f"{number:6}\t{lines[number - 1]}" for number in range(first, last + 1)])
+
+
+def _shortened(lines: list[str]) -> str:
+    """Return the lines, or the first of them that fit."""
+    text = "\n".join(lines)
+    if len(text) <= _SHOWN:
+        return text
+    head = text[:_SHOWN].rpartition("\n")[0] or text[:_SHOWN]
+    left = len(lines) - head.count("\n") - 1
+    return f"{head}\n[… too much to show at once; {left} more lines: use `view_range` or bash]"
 
 
 def _view_range(value: Any, count: int) -> tuple[int, int]:

@@ -135,13 +135,13 @@ class TurnLoop:
         await self._gate.before_step()
         answer = await self._ask_model()
         calls = calls_of(answer.content)
-        match after(answer.stop_reason, has_calls=bool(calls)):
-            case Next.RUN_TOOLS:
-                return await self._run_tools(calls, answer.unreadable)
-            case Next.REJECT_CALLS:
-                self._reject(calls, answer.stop_reason)
-            case Next.CALL_AGAIN:
-                self._session.append(ev.StepEnd(step=self.step, stop_reason=answer.stop_reason))
+        decision = after(answer.stop_reason, has_calls=bool(calls))
+        if decision is Next.RUN_TOOLS:
+            return await self._run_tools(calls, answer.unreadable)
+        self._end_step(calls, answer.stop_reason)
+        match decision:
+            case Next.REJECT_CALLS | Next.CALL_AGAIN:
+                return None
             case Next.DONE:
                 return await self._close("completed", text=text_of(answer.content))
             case Next.CUT_SHORT:
@@ -150,7 +150,6 @@ class TurnLoop:
                 return await self._close("blocked", cause="refusal")
             case _:
                 return await self._close("error", cause="stop_reason", message=f"stop reason {answer.stop_reason!r}")
-        return None
 
     async def _ask_model(self) -> Answer:
         self.step += 1
@@ -177,6 +176,7 @@ class TurnLoop:
                 unreadable=answer.unreadable,
             )
         )
+        self._show("")  # what the answer cost counts before the next step is allowed
         return answer
 
     async def _run_tools(self, calls: list[ev.Block], unreadable: Mapping[str, str]) -> Ended | None:
@@ -217,7 +217,8 @@ class TurnLoop:
     def _answer(self, call: ev.Block, reason: str) -> None:
         self._session.append(ev.ToolResult(call_id=call["id"], content=reason, is_error=True))
 
-    def _reject(self, calls: list[ev.Block], stop_reason: str) -> None:
+    def _end_step(self, calls: list[ev.Block], stop_reason: str) -> None:
+        """End a step none of whose calls is run, answering each of them."""
         cut = stop_reason in ("max_tokens", "model_context_window_exceeded")
         for call in calls:
             self._answer(call, CUT_OFF if cut else NOT_RUN)
@@ -229,12 +230,14 @@ class TurnLoop:
         return Ended("suspended", question=question, pause_seq=seq)
 
     async def _close(self, reason: str, *, text: str = "", **facts: Any) -> Ended:
-        """End the turn, giving every open call a result first, and make it durable."""
+        """End the turn, giving every open call a result first, and make it durable. A suspended one stays open."""
         facts = {name: value for name, value in facts.items() if value}
-        closers = [
-            event for event in interrupted_turn_closers(self._session.events) if not isinstance(event, ev.TurnEnd)
-        ]
-        self._session.append(*closers, ev.TurnEnd(turn=self.turn, reason=reason, facts=facts))
+        own = {
+            ev.StepEnd: ev.StepEnd(step=self.step, error=str(facts.get("cause", reason))),
+            ev.TurnEnd: ev.TurnEnd(turn=self.turn, reason=reason, facts=facts),
+        }
+        closers = interrupted_turn_closers(self._session.events)
+        self._session.append(*(own.get(type(event), event) for event in closers))
         await self._session.flush()
         return Ended(reason, text=text, facts=facts)
 

@@ -16,14 +16,12 @@ async def stand() -> AsyncIterator[Raise]:
     """Start servers: `await stand(script)` or `await stand(step, step, latency=...)`."""
     async with AsyncExitStack() as stack:
 
-        async def start(*steps: Any, timeout: float = 10, record_bodies: bool = True, **more: Any) -> Stand:
+        async def start(*steps: Any, patience: float = 10, record_bodies: bool = True, **more: Any) -> Stand:
             played = steps[0] if steps and isinstance(steps[0], Script) else script(*steps, **more)
             server = RehearsalServer(played, record_bodies=record_bodies)
             await server.start()
             stack.push_async_callback(server.stop)
-            client = anthropic.AsyncAnthropic(
-                base_url=server.url, api_key="rehearsal", max_retries=0, timeout=timeout
-            )
+            client = anthropic.AsyncAnthropic(base_url=server.url, api_key="rehearsal", max_retries=0, timeout=patience)
             stack.push_async_callback(client.close)
             return Stand(server, client)
 

@@ -113,18 +113,14 @@ async def test_cut_before_the_response(stand: Raise, how: str) -> None:
     await plays_on(at)
 
 
-@pytest.mark.parametrize(
-    ("how", "error"), [("rst", httpx2.ReadError), ("fin", httpx2.RemoteProtocolError)]
-)
+@pytest.mark.parametrize(("how", "error"), [("rst", httpx2.ReadError), ("fin", httpx2.RemoteProtocolError)])
 @pytest.mark.parametrize(("point", "begun"), [("after_start", 0), ("mid_block", 2)])
 async def test_cut_in_the_stream(stand: Raise, how: str, error: type[Exception], point: str, begun: int) -> None:
     """A connection that dies in mid-stream is httpx2's error, after the blocks that had arrived."""
     at = await stand(faulty({"cut": point, "how": how}))
-    stream = await at.client.messages.create(stream=True, **at.request())
-    events = []
+    events: list[str] = []
     with pytest.raises(error):
-        async for event in stream:
-            events.append(event.type)  # noqa: PERF401 (what came before the error counts)
+        await _note_events(at, events)
     assert events.count("content_block_start") == begun
     assert events.count("content_block_stop") == max(0, begun - 1)
     assert "message_stop" not in events
@@ -142,7 +138,7 @@ async def test_error_event(stand: Raise) -> None:
 
 async def test_stall_beyond_the_read_timeout(stand: Raise) -> None:
     """Silence longer than the client's read timeout is a ReadTimeout, and the server sees the client leave."""
-    at = await stand(faulty({"stall": 5}), timeout=0.2)
+    at = await stand(faulty({"stall": 5}), patience=0.5)
     with pytest.raises(httpx2.ReadTimeout):
         await at.stream()
     await _until(lambda: at.server.requests[0].disconnected is not None)
@@ -159,17 +155,17 @@ async def test_stall_is_only_a_delay_for_the_patient(stand: Raise) -> None:
 
 async def test_hang_before_the_first_byte(stand: Raise) -> None:
     """A latency beyond the timeout is an APITimeoutError."""
-    at = await stand({"blocks": [LONG], "latency": 5}, timeout=0.2)
+    at = await stand({"blocks": [LONG], "latency": 5}, patience=0.2)
     with pytest.raises(anthropic.APITimeoutError):
         await at.stream()
 
 
 async def test_pings_hold_off_the_timeout(stand: Raise) -> None:
     """Nothing but pings for longer than the read timeout times nothing out; then the step plays."""
-    at = await stand(faulty({"pings": 0.6}), timeout=0.3)
+    at = await stand(faulty({"pings": 1.2}), patience=0.9)
     began = time.monotonic()
     await plays_on(at)
-    assert time.monotonic() - began >= 0.6
+    assert time.monotonic() - began >= 1.2
 
 
 async def test_empty_stream(stand: Raise) -> None:
@@ -225,7 +221,7 @@ async def test_mid_block_never_ends_the_block(stand: Raise, block: dict[str, Any
 )
 async def test_faults_without_a_stream(stand: Raise, fault: Any, error: type[Exception]) -> None:
     """A call that is not streamed meets the nearest relation of each fault, and then the step."""
-    at = await stand(faulty(fault), timeout=0.5)
+    at = await stand(faulty(fault), patience=0.5)
     with pytest.raises(error):
         await at.client.messages.create(**at.request())
     message = await at.client.messages.create(**at.request())
@@ -245,22 +241,22 @@ async def test_cancelled_call_is_noticed(stand: Raise) -> None:
     await _until(lambda: at.server.requests[0].disconnected is not None)
     record = at.server.requests[0]
     assert record.disconnected is not None
-    assert 0 <= record.disconnected - cancelled < 0.5
+    assert 0 <= record.disconnected - cancelled < 2
     assert record.finished is None
 
 
 async def test_rate_limit_over_all_sessions(stand: Raise) -> None:
     """More requests than the script's limit are 429 with `retry-after`, whoever asks; later they pass."""
-    at = await stand({"blocks": [LONG]}, rate_limit={"requests": 2, "per": 0.5})
+    at = await stand({"blocks": [LONG]}, rate_limit={"requests": 2, "per": 1.5})
     await at.stream()
     await at.stream(system="unit: a\nattempt: 2")
     with pytest.raises(anthropic.RateLimitError) as caught:
         await at.stream()
     headers = caught.value.response.headers
-    assert headers["retry-after"] == "1"
+    assert headers["retry-after"] in {"1", "2"}
     assert headers["anthropic-ratelimit-requests-limit"] == "2"
     assert headers["anthropic-ratelimit-requests-remaining"] == "0"
-    await asyncio.sleep(0.5)
+    await asyncio.sleep(1.5)
     await at.stream()
 
 
@@ -283,3 +279,10 @@ async def _until(condition: Any, seconds: float = 3) -> None:
     while not condition():
         assert time.monotonic() < deadline, "it did not happen in time"
         await asyncio.sleep(0.01)
+
+
+async def _note_events(at: Stand, events: list[str]) -> None:
+    """Stream into `events`, which keeps what came before an error."""
+    stream = await at.client.messages.create(stream=True, **at.request())
+    async for event in stream:
+        events.append(event.type)  # noqa: PERF401 (a comprehension would lose them)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rehearsal_stand import assistant, call, result, text, user
 
@@ -22,6 +22,7 @@ def chain(messages: list[Any], remembered: Any = None) -> Any:
     return build(body, remembered) if remembered else build(body)
 
 
+@settings(deadline=None, max_examples=60)
 @given(talk=TALK, more=TURN)
 def test_longer_request_extends_the_shorter(talk: list[Any], more: list[Any]) -> None:
     """Appending changes no digest, and building on the remembered chain gives what building anew gives."""
@@ -33,6 +34,7 @@ def test_longer_request_extends_the_shorter(talk: list[Any], more: list[Any]) ->
     assert [part.tokens for part in long.parts] == [part.tokens for part in chain([*talk, *more]).parts]
 
 
+@settings(deadline=None, max_examples=60)
 @given(talk=TALK, at=st.integers(min_value=0), words=WORDS)
 def test_edit_changes_every_digest_from_there_on(talk: list[Any], at: int, words: str) -> None:
     """An edited message shares what stands before it, and nothing after it, with or without a remembered chain."""
@@ -58,6 +60,7 @@ def test_roles_are_part_of_the_chain() -> None:
     assert chain([user("a"), user("b")]).digest == chain([user([text("a"), text("b")])]).digest
 
 
+@settings(deadline=None, max_examples=60)
 @given(words=st.text(), before=st.binary(max_size=16))
 def test_seal_holds_for_its_text_and_place_alone(words: str, before: bytes) -> None:
     """A signature is good where it was given, moved elsewhere, and forged for other words."""

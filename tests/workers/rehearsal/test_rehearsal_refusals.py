@@ -102,13 +102,19 @@ async def test_fields_of_the_request(stand: Raise, words: list[str], changes: di
         (["messages.0.content.0", "None"], [user(["go"])]),
         (["messages.1.content.0", "only be in `user`"], [user("go"), assistant(result()), user("on")]),
         (["messages.0.content.0", "only be in `assistant`"], [user([call()])]),
-        (["messages.1.content.0.tool_use.caller", "null"], [user("go"), assistant(call(caller=None)), user([result()])]),
+        (
+            ["messages.1.content.0.tool_use.caller", "null"],
+            [user("go"), assistant(call(caller=None)), user([result()])],
+        ),
         (
             ["messages.1.content.0.tool_use.toolset_name", "null"],
             [user("go"), assistant(call(toolset_name=None)), user([result()])],
         ),
         (["messages.1.content.0.tool_use.mood: Extra"], [user("go"), assistant(call(mood="good")), user([result()])]),
-        (["messages.1.content.0.tool_use.input", "object"], [user("go"), assistant(call(input="ls")), user([result()])]),
+        (
+            ["messages.1.content.0.tool_use.input", "object"],
+            [user("go"), assistant(call(input="ls")), user([result()])],
+        ),
         (["messages.1.content.0.tool_use.id", "pattern"], [user("go"), assistant(call("a b")), user([result("a b")])]),
         (
             ["messages.1.content.0.tool_use.name", "pattern"],
@@ -240,7 +246,7 @@ async def test_too_many_images(stand: Raise) -> None:
     await at.refused("100 images", "101", model="eyes", messages=talk(result(content=[image] * 61), *[image] * 40))
 
 
-# --- breakpoints
+# --- where breakpoints may stand
 
 
 async def test_at_most_four_breakpoints(stand: Raise) -> None:
@@ -347,9 +353,7 @@ async def test_prefill_only_where_the_model_takes_it(stand: Raise) -> None:
     """An older model takes a last assistant message, but none that ends in whitespace."""
     at = await stand(OK, OK, **LOOSE)
     await at.stream([user("go"), assistant(text("I will"))], model="claude-haiku-4-5")
-    await at.refused(
-        "trailing whitespace", model="claude-haiku-4-5", messages=[user("go"), assistant(text("I will "))]
-    )
+    await at.refused("trailing whitespace", model="claude-haiku-4-5", messages=[user("go"), assistant(text("I will "))])
 
 
 async def test_paused_turn_is_sent_back_as_it_is(stand: Raise) -> None:

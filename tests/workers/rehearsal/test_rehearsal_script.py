@@ -42,9 +42,7 @@ def test_whole_script_is_read(tmp_path: Path) -> None:
     assert first.blocks[1] == ToolBlock(tool="bash", input={"command": "pytest"})
     assert first.fault == (Fault(status=429, headers={"retry-after": "2"}),)
     assert first.stop_reason == "tool_use"
-    assert loaded.units["round-totals"].attempts[2] == (
-        Step(blocks=(TextBlock(text="second try"),), stop=None),
-    )
+    assert loaded.units["round-totals"].attempts[2] == (Step(blocks=(TextBlock(text="second try"),), stop=None),)
     assert loaded.default == (Step(blocks=(TextBlock(text="hello"),)),)
 
 
@@ -112,6 +110,7 @@ def test_faults_are_played_in_order(played: int, expected: int | None) -> None:
 
 def test_cues_of_the_unit_come_first() -> None:
     """A unit's cue is looked at before the script's, and all expressions of one must be found."""
+
     def cue(words: str, **when: Any) -> dict[str, Any]:
         return {**when, "answer": {"blocks": [{"text": words}]}}
 

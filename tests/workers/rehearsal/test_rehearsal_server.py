@@ -20,21 +20,21 @@ KEY = {"x-api-key": "rehearsal"}
 
 
 @pytest.mark.parametrize(
-    ("model", "window", "output", "forms", "efforts"),
+    ("model", "limits", "forms", "efforts"),
     [
-        ("claude-sonnet-5-5", 1_000_000, 128_000, {"adaptive", "between_tools", "disabled"}, True),
-        ("claude-haiku-4-5", 200_000, 64_000, {"enabled", "disabled"}, False),
-        ("rehearsal-plain", 200_000, 64_000, {"disabled"}, False),
-        ("rehearsal-always", 1_000_000, 128_000, {"adaptive"}, True),
+        ("claude-sonnet-5-5", (1_000_000, 128_000), {"adaptive", "between_tools", "disabled"}, True),
+        ("claude-haiku-4-5", (200_000, 64_000), {"enabled", "disabled"}, False),
+        ("rehearsal-plain", (200_000, 64_000), {"disabled"}, False),
+        ("rehearsal-always", (1_000_000, 128_000), {"adaptive"}, True),
     ],
 )
 async def test_models_are_described(
-    stand: Raise, model: str, window: int, output: int, forms: set[str], efforts: bool
+    stand: Raise, model: str, limits: tuple[int, int], forms: set[str], efforts: bool
 ) -> None:
     """`models.retrieve` tells limits, thinking forms and efforts, as the refusals have them."""
     at = await stand(HI)
     info = await at.client.models.retrieve(model)
-    assert (info.max_input_tokens, info.max_tokens) == (window, output)
+    assert (info.max_input_tokens, info.max_tokens) == limits
     assert info.capabilities is not None
     types = info.capabilities.thinking.types.to_dict()
     assert {form for form, answer in types.items() if answer["supported"]} == forms
@@ -74,6 +74,7 @@ async def test_liveness_needs_no_key_and_the_rest_does(stand: Raise) -> None:
         assert (missing.status_code, missing.json()["error"]["type"]) == (404, "not_found_error")
         wrong_method = await client.get("/v1/messages", headers=KEY)
         assert (wrong_method.status_code, wrong_method.json()["type"]) == (405, "error")
+        assert wrong_method.headers["request-id"] == wrong_method.json()["request_id"]
 
 
 async def test_every_answer_has_its_headers(stand: Raise) -> None:
@@ -205,7 +206,12 @@ async def test_serve_announces_itself_and_ends_on_interrupt(tmp_path: Path) -> N
     )
     root = Path(__file__).parents[3]
     process = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", code, str(path), stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root)}
+        sys.executable,
+        "-c",
+        code,
+        str(path),
+        stdout=asyncio.subprocess.PIPE,
+        env={**os.environ, "PYTHONPATH": str(root)},
     )
     assert process.stdout is not None
     said = [(await asyncio.wait_for(process.stdout.readline(), 20)).decode() for _ in range(3)]

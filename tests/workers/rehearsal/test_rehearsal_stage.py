@@ -4,7 +4,7 @@ import json
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from rehearsal_stand import BASH, assistant, call, result, script, text, user
 
@@ -29,7 +29,11 @@ def whole(**changes: Any) -> dict[str, Any]:
         "thinking": {"type": "adaptive", "display": "omitted"},
         "output_config": {"effort": "low"},
         "cache_control": {"type": "ephemeral", "ttl": "5m"},
-        "messages": [user("go"), assistant(text("so"), call()), user([result(content=[text("x", **CACHE)]), text("y")])],
+        "messages": [
+            user("go"),
+            assistant(text("so"), call()),
+            user([result(content=[text("x", **CACHE)]), text("y")]),
+        ],
         **changes,
     }
 
@@ -52,6 +56,7 @@ def ask(stage: Stage, body: Any) -> Performance | Refusal:
     return stage.decide(json.dumps(body).encode(), HEADERS)[1]
 
 
+@settings(deadline=None, max_examples=60)
 @given(path=st.sampled_from(paths(whole())), value=JSON)
 def test_any_value_anywhere_is_answered_or_refused(path: tuple[Any, ...], value: Any) -> None:
     """Whatever a client puts wherever, the stage plays or refuses; nothing ends in an exception."""
@@ -62,6 +67,7 @@ def test_any_value_anywhere_is_answered_or_refused(path: tuple[Any, ...], value:
     assert isinstance(counted, int | Refusal)
 
 
+@settings(deadline=None, max_examples=60)
 @given(body=JSON)
 def test_any_body_is_refused(body: Any) -> None:
     """A body that is no request at all is refused."""
@@ -80,7 +86,8 @@ def test_input_is_counted_at_about_four_characters_a_token() -> None:
     """A hundred words more cost about as many tokens as a quarter of their characters."""
     stage = Stage(script({"blocks": [{"text": "hi"}]}))
     small, large = (
-        usage(ask(stage, whole(messages=[user(words)], cache_control=None)))["input_tokens"] for words in ("go", "go" + " word" * 400)
+        usage(ask(stage, whole(messages=[user(words)], cache_control=None)))["input_tokens"]
+        for words in ("go", "go" + " word" * 400)
     )
     assert 480 <= large - small <= 520
 

@@ -1,0 +1,71 @@
+"""`overnight add`: writes a unit file and nothing else; the next run, or the running one, adopts it into `open`."""
+
+import os
+from pathlib import Path
+
+import click
+from pydantic import ValidationError
+
+from dispatcher.context import Context
+from dispatcher.errors import BadInput, UnitFileError
+from dispatcher.orders import verify_of
+from dispatcher.state import is_unit_id
+from dispatcher.units import UnitFile, check_graph, dump, parse, slug
+from worktrees.files import write_atomic
+
+__all__ = ["command"]
+
+
+@click.command("add")
+@click.argument("goal")
+@click.option("--verify", metavar="CMD", help="The command that alone can make the unit pass (else [verify] run).")
+@click.option("--id", "unit_id", metavar="ID", help="The unit's id (else made from the goal).")
+@click.option("--after", multiple=True, metavar="ID", help="A unit that must pass first; may be given several times.")
+@click.option("--may-edit", multiple=True, metavar="GLOB", help="A protected path that this unit may change.")
+def command(
+    goal: str, verify: str | None, unit_id: str | None, after: tuple[str, ...], may_edit: tuple[str, ...]
+) -> None:
+    """Write down a unit of work: GOAL in your own words ("-" reads it from standard input)."""
+    here = Context.here()
+    if goal == "-":
+        goal = click.get_text_stream("stdin").read()
+    taken = {*here.units, *here.state.ids()}
+    if unit_id is not None:
+        _check_id(unit_id, taken)
+    try:
+        wanted = UnitFile(id=unit_id or slug(goal, taken), goal=goal, verify=verify, after=after, may_edit=may_edit)
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(str(part) for part in first["loc"])
+        raise BadInput(first["msg"].removeprefix("Value error, "), field=field) from None
+    unit = _checked(wanted, here)
+    here.units_dir.mkdir(parents=True, exist_ok=True)
+    path = here.units_dir / f"{unit.id}.md"
+    _claim(path)
+    write_atomic(path, dump(unit).encode())
+    click.echo(f"{unit.id} → open")
+
+
+def _check_id(unit_id: str, taken: set[str]) -> None:
+    if not is_unit_id(unit_id):
+        raise BadInput(
+            f"{unit_id!r} cannot be a unit's id: use 1 to 60 of a-z, 0-9 and '-', the first no '-'", field="--id"
+        )
+    if unit_id in taken:
+        raise BadInput(f"there is a unit {unit_id} already; choose another id", field="--id")
+
+
+def _checked(unit: UnitFile, here: Context) -> UnitFile:
+    """Read the unit back as the next run will: whatever is wrong with it is said now."""
+    checked = parse(dump(unit), Path(f"{unit.id}.md"))
+    verify_of(checked, here.config)
+    check_graph({**here.units, checked.id: checked})
+    return checked
+
+
+def _claim(path: Path) -> None:
+    """Take the file's name, so that two `add` at once cannot write one unit over the other."""
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+    except FileExistsError:
+        raise UnitFileError("is there already; choose another --id", path=path) from None

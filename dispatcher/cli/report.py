@@ -1,0 +1,18 @@
+"""`overnight report`: the morning report."""
+
+import json
+
+import click
+
+from dispatcher.context import Context
+from dispatcher.morning import as_facts, as_text
+
+__all__ = ["command"]
+
+
+@click.command("report")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object.")
+def command(*, as_json: bool) -> None:
+    """Show what passed and was merged, what needs you, what did not pass, and what was not verified."""
+    facts = as_facts(Context.here())
+    click.echo(json.dumps(facts) if as_json else as_text(facts))

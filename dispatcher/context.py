@@ -1,0 +1,79 @@
+"""What every command needs first: the repository around the working directory, its home and its config."""
+
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from dispatcher import config
+from dispatcher.config import Config
+from dispatcher.errors import BadInput
+from dispatcher.home import Home
+from dispatcher.journal import read_journal
+from dispatcher.ledger import Ledger
+from dispatcher.opening import read_state
+from dispatcher.state import State
+from dispatcher.units import UNITS_PATH, UnitFile, load_all
+from worktrees.repository import Repository
+
+__all__ = ["Context"]
+
+
+@dataclass(frozen=True)
+class Context:
+    """One repository, looked at from the outside: reading only."""
+
+    repository: Repository
+    home: Home
+    config: Config
+
+    @classmethod
+    def here(cls) -> "Context":
+        """Look around the working directory. Raises RepositoryError, BadInput."""
+        repository = Repository.discover(Path.cwd())
+        home = Home.for_repository(repository.common_dir, os.environ, repository.root)
+        return cls(repository, home, config.load(repository.root))
+
+    @property
+    def units_dir(self) -> Path:
+        """The folder of unit files."""
+        return self.repository.root / UNITS_PATH
+
+    @cached_property
+    def units(self) -> dict[str, UnitFile]:
+        """All unit files. Raises BadInput."""
+        return load_all(self.units_dir)
+
+    @cached_property
+    def state(self) -> State:
+        """The state file with unit files that no bucket lists yet in `open`, as the next run will see it."""
+        state = read_state(self.repository.root) or State(self.repository.root.name)
+        for unit in self.units:
+            if state.bucket_of(unit) is None:
+                state = state.add(unit)
+        return state
+
+    @cached_property
+    def entries(self) -> list[tuple[str, object]]:
+        """The night's journal as (time, entry) pairs; empty before the first run."""
+        return read_journal(self.home.journal(self.state.night)) if self.state.night else []
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """What the journal says."""
+        return Ledger().extend(entry for _, entry in self.entries)
+
+    def known(self, unit: str) -> str:
+        """Return a unit's id. Raises BadInput for one that nobody knows, naming what is close."""
+        if self.state.bucket_of(unit) is None:
+            self.state.note_of(unit)
+        return unit
+
+    def sessions(self, unit: str) -> dict[int, Path]:
+        """Return the session logs of a unit by attempt. Raises BadInput when it has none yet."""
+        folder = self.home.unit(self.state.night, unit) if self.state.night else None
+        found = sorted(folder.glob("*/session.jsonl")) if folder is not None else []
+        logs = {int(path.parent.name): path for path in found if path.parent.name.isdigit()}
+        if not logs:
+            raise BadInput(f"{unit} has no session yet: no worker has taken it up")
+        return dict(sorted(logs.items()))

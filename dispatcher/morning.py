@@ -1,0 +1,108 @@
+"""The morning report and the last lines of a run: made from the state file, the journal and git alone.
+
+It says what is, never more: what was verified and on which tree, what was not, what a person must see.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+from dispatcher.context import Context
+from dispatcher.journal import RunEnded, RunStarted, Verified
+from dispatcher.night import Outcome
+from dispatcher.state import Bucket, one_line
+from dispatcher.train import merged_ref
+
+__all__ = ["as_facts", "as_text", "summary"]
+
+
+def as_facts(here: Context) -> dict[str, Any]:
+    """Return the report as plain data; money as strings in dollars."""
+    ledger = here.ledger
+    tip = here.repository.read_ref(merged_ref(here.state.night)) if here.state.night else None
+    runs = [entry for _, entry in here.entries if isinstance(entry, RunEnded)]
+    return {
+        "night": here.state.night,
+        "title": here.state.title,
+        "tip": tip,
+        "branch": merged_ref(here.state.night).removeprefix("refs/heads/") if tip else None,
+        "passed": [unit for unit in here.state.ids(Bucket.passed) if ledger.unit(unit).merged],
+        "waived": [unit for unit in here.state.ids(Bucket.passed) if not ledger.unit(unit).merged],
+        "questions": _questions(here),
+        "blocked": _noted(here, Bucket.blocked),
+        "tried": _noted(here, Bucket.tried),
+        "open": list(here.state.ids(Bucket.open)),
+        "tip_verifies": _tip_verifies(here, tip),
+        "spent": f"{ledger.spent:.2f}",
+        "unpriced": [unit for unit, facts in ledger.units.items() if facts.unpriced],
+        "runs": sum(isinstance(entry, RunStarted) for _, entry in here.entries),
+        "ended": {"reason": runs[-1].reason, "detail": runs[-1].detail} if runs else None,
+    }
+
+
+def _questions(here: Context) -> dict[str, str]:
+    facts = here.ledger.units
+    return {unit: question.question or "" for unit, one in facts.items() if (question := one.question) is not None}
+
+
+def _noted(here: Context, bucket: Bucket) -> dict[str, str]:
+    asking = _questions(here)
+    return {entry.id: entry.note for entry in here.state.entries(bucket) if entry.id not in asking}
+
+
+def _tip_verifies(here: Context, tip: str | None) -> list[dict[str, Any]]:
+    """Return every verify that was run on the very tree of the tip, whatever stage it was run at."""
+    if tip is None:
+        return []
+    tree = here.repository.tree(tip)
+    found = {entry.command: entry for _, entry in here.entries if isinstance(entry, Verified) and entry.tree == tree}
+    return [{"command": one.command, "passed": one.passed, "seconds": one.seconds} for one in found.values()]
+
+
+def as_text(facts: dict[str, Any]) -> str:
+    """Return the report for people."""
+    lines = [_headline(facts)]
+    for unit, question in facts["questions"].items():
+        _section(lines, "needs you", f'{unit}  "{one_line(question)}"  → overnight answer {unit} "…"')
+    for unit, note in facts["blocked"].items():
+        _section(lines, "needs you", f"{unit}  {note}  → overnight log {unit}; overnight retry {unit}")
+    for unit, note in facts["tried"].items():
+        _section(lines, "did not pass", f"{unit}  {note}  → overnight log {unit}")
+    for unit in facts["open"]:
+        _section(lines, "not worked on to an end", unit)
+    for unit in facts["waived"]:
+        _section(lines, "waived by a person, not merged", unit)
+    lines.append(_not_verified(facts))
+    if facts["branch"]:
+        lines.append(f"next: git merge {facts['branch']}")
+    return "\n".join(lines)
+
+
+def _headline(facts: dict[str, Any]) -> str:
+    verifies = "   ".join(f"{one['command']} {'✔' if one['passed'] else '✘'}" for one in facts["tip_verifies"])
+    tip = f"tip {facts['tip'][:8]}" + (f": {verifies}" if verifies else "") if facts["tip"] else "nothing merged"
+    parts = [f"{len(facts['passed'])} passed and merged", tip, f"${facts['spent']}"]
+    if facts["ended"] is not None and facts["ended"]["reason"] != "done":
+        parts.append(f"ended: {facts['ended']['reason']}, {one_line(facts['ended']['detail'])}")
+    return " · ".join(parts)
+
+
+def _section(lines: list[str], heading: str, line: str) -> None:
+    """Put a line under its heading; sections come in the order in which they begin."""
+    if heading not in lines:
+        lines.append(heading)
+    lines.append(f"  {line}")
+
+
+def _not_verified(facts: dict[str, Any]) -> str:
+    """Say what nobody checked: a tip without its last verifies is not hidden behind its units' own."""
+    missing: Sequence[str] = []
+    if facts["tip"] and not facts["tip_verifies"]:
+        missing = ["the tip as a whole (the run ended before its last verify)"]
+    if facts["waived"]:
+        missing = [*missing, *facts["waived"]]
+    return f"not verified: {', '.join(missing) or 'nothing'}"
+
+
+def summary(here: Context, outcome: Outcome) -> str:
+    """Return the last lines of a run: how it ended, then the report."""
+    return f"{outcome.reason}: {outcome.detail}\n{as_text(as_facts(here))}"
