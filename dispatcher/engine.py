@@ -85,6 +85,9 @@ class External:
     async def stop(self) -> None:
         """Workers outlive the dispatcher."""
 
+    def kill(self) -> None:
+        """Nothing is ours to kill."""
+
 
 @dataclass
 class Engine:

@@ -7,8 +7,9 @@ rules 19, 20).
 from pathlib import Path
 
 from dispatcher import edits
+from dispatcher.book import Book
 from dispatcher.errors import StateFileError
-from dispatcher.journal import Edited, Journal, Written
+from dispatcher.journal import Edited, Written
 from dispatcher.ledger import Ledger
 from dispatcher.state import Bucket, State, parse, read, render
 from worktrees.files import write_atomic
@@ -19,12 +20,11 @@ __all__ = ["Keeper"]
 class Keeper:
     """The state as it is, in step with the file and the journal."""
 
-    def __init__(self, path: Path, journal: Journal, ledger: Ledger, state: State) -> None:
+    def __init__(self, path: Path, book: Book, state: State) -> None:
         """`state` is what the journal's last revision says, or the first state of a new night."""
         self.path = path
         self.state = state
-        self._journal = journal
-        self._ledger = ledger
+        self._book = book
         self._last_seen = ""  # the file's text that has been taken in already
         self.broken: StateFileError | None = None
 
@@ -50,29 +50,25 @@ class Keeper:
         if not self.take_in() or (state == self.state and self._last_seen == render(self.state)):
             return
         moves = _moves(self.state, state)
-        stamped = state.stamped(self._ledger.night, self._ledger.rev + 1)
+        stamped = state.stamped(self._book.ledger.night, self._book.ledger.rev + 1)
         text = render(stamped)
-        self._note(Written(rev=stamped.rev, text=text, moves=moves))
+        self._book.note(Written(rev=stamped.rev, text=text, moves=moves))
         self.state = stamped
         self._last_seen = text
         write_atomic(self.path, text.encode())
 
     def _obey(self, theirs: State) -> None:
         """Compare a file with the revision that it names, and apply what that asks for to the state as it is."""
-        base_text = self._ledger.texts.get(theirs.rev) if theirs.night == self._ledger.night else None
+        base_text = self._book.ledger.texts.get(theirs.rev) if theirs.night == self._book.ledger.night else None
         if base_text is None:
-            raise StateFileError(_unknown_revision(theirs, self._ledger), path=self.path, line=2)
+            raise StateFileError(_unknown_revision(theirs, self._book.ledger), path=self.path, line=2)
         asked = edits.requests(parse(base_text), theirs)
         if not asked:
             return
-        waived = {unit for unit, facts in self._ledger.units.items() if facts.waived and facts.merged is None}
+        waived = {unit for unit, facts in self._book.ledger.units.items() if facts.waived and facts.merged is None}
         outcome = edits.apply(asked, self.state, waived=waived)
-        self._note(_in_words(outcome))
+        self._book.note(_in_words(outcome))
         self.state = outcome.state
-
-    def _note(self, entry: Edited | Written) -> None:
-        self._journal.write(entry)
-        self._ledger.add(entry)
 
 
 def _unknown_revision(theirs: State, ledger: Ledger) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from dispatcher.context import Context
 from dispatcher.journal import RunEnded, RunStarted, Verified
-from dispatcher.night import Outcome
+from dispatcher.outcome import Outcome
 from dispatcher.state import Bucket, one_line
 from dispatcher.train import merged_ref
 

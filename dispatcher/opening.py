@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
+from dispatcher.book import Book
 from dispatcher.config import Config
 from dispatcher.errors import BadInput, StateFileError
 from dispatcher.home import Home
-from dispatcher.journal import Journal, NightStarted, Written
+from dispatcher.journal import NightStarted, Written
 from dispatcher.keeper import Keeper
-from dispatcher.ledger import Ledger
 from dispatcher.state import State, mint_night, parse, read, render
 from worktrees.errors import RepositoryError
 from worktrees.files import write_atomic
@@ -26,8 +26,7 @@ STATE_PATH = Path(".overnight/state.md")
 class Opened:
     """A night that its one writer has in hand."""
 
-    journal: Journal
-    ledger: Ledger
+    book: Book
     keeper: Keeper
 
 
@@ -52,10 +51,9 @@ def open_night(repository: Repository, home: Home, config: Config) -> Opened:
             "line off before 'Night' to start a new night with these units"
         )
         raise StateFileError(message, path=path, line=2)
-    journal = Journal.open(home.journal(found.night))
-    ledger = Ledger().extend(journal.entries)
-    written = parse(ledger.texts[ledger.rev], path)
-    return Opened(journal, ledger, Keeper(path, journal, ledger, written))
+    book = Book.open(home.journal(found.night))
+    written = parse(book.ledger.texts[book.ledger.rev], path)
+    return Opened(book, Keeper(path, book, written))
 
 
 def _start(repository: Repository, home: Home, config: Config, first: State, path: Path) -> Opened:
@@ -67,14 +65,13 @@ def _start(repository: Repository, home: Home, config: Config, first: State, pat
     night = mint_night(datetime.now().astimezone(), random.SystemRandom())
     while home.journal(night).exists():
         night = mint_night(datetime.now().astimezone(), random.SystemRandom())
-    journal = Journal.open(home.journal(night))
+    book = Book.open(home.journal(night))
     stamped = first.stamped(night, 1)
     text = render(stamped)
-    journal.write(
+    book.note(
         NightStarted(night=night, title=first.title, base=base, base_name=name),
         Written(rev=1, text=text, moves=[f"{unit}: new → {first.bucket_of(unit)}" for unit in first.ids()]),
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, text.encode())
-    ledger = Ledger().extend(journal.entries)
-    return Opened(journal, ledger, Keeper(path, journal, ledger, stamped))
+    return Opened(book, Keeper(path, book, stamped))

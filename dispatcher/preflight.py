@@ -35,6 +35,15 @@ class Findings:
     setup_seconds: float | None
     verifies: tuple[Verified, ...]
 
+    @property
+    def line(self) -> str:
+        """What people read of it; there is at least one verify."""
+        setup = "" if self.setup_seconds is None else f"setup {self.setup_seconds:.0f} s ✔   "
+        red = sum(not one.passed for one in self.verifies)
+        return (
+            f"{setup}verify {len(self.verifies)} run on {self.verifies[0].commit[:6]} ({red} red, as work not done is)"
+        )
+
 
 def check_refs(repository: Repository) -> None:
     """Raise BadInput when a branch stands in the way of ours."""

@@ -9,9 +9,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
+from dispatcher.book import Book
 from dispatcher.config import Config
-from dispatcher.journal import Journal, MergeDone, MergeDropped, MergeFailed, MergeIntent, Verified
-from dispatcher.ledger import Ledger
+from dispatcher.journal import MergeDone, MergeDropped, MergeFailed, MergeIntent, Verified
 from dispatcher.orders import digest_of, verify_of
 from dispatcher.units import UnitFile
 from workers.orders import UnitReport
@@ -43,36 +43,35 @@ class Train:
 
     repository: Repository
     worktrees: Worktrees
-    journal: Journal
-    ledger: Ledger
+    book: Book
     config: Config
     show: Callable[[str], None]
 
     @property
     def ref(self) -> str:
         """The merged branch."""
-        return merged_ref(self.ledger.night)
+        return merged_ref(self.book.ledger.night)
 
     def tip(self) -> str:
         """Return the commit that new attempts start from: the merged branch's, or the base while there is none."""
-        return self.repository.read_ref(self.ref) or self.ledger.base
+        return self.repository.read_ref(self.ref) or self.book.ledger.base
 
     def recover(self) -> None:
         """Finish or drop a merge that a crash cut off (rule 18)."""
-        intent = self.ledger.intent
+        intent = self.book.ledger.intent
         if intent is None:
             return
         found = self.repository.read_ref(intent.ref)
         if found is not None and self._holds(found, intent.new):
-            self._note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
+            self.book.note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
         elif found == intent.old and self.repository.has_commit(intent.new):
             self._move(intent)
         else:
-            self._note(MergeDropped(unit=intent.unit))
+            self.book.note(MergeDropped(unit=intent.unit))
 
     def is_whole(self) -> bool:
         """Tell whether the merged branch still holds what the journal says has passed; somebody may have rewound it."""
-        passed = [facts.merged for facts in self.ledger.units.values() if facts.merged is not None]
+        passed = [facts.merged for facts in self.book.ledger.units.values() if facts.merged is not None]
         found = self.repository.read_ref(self.ref)
         return not passed or (found is not None and all(self._holds(found, commit) for commit in passed))
 
@@ -94,7 +93,7 @@ class Train:
         new = await asyncio.to_thread(self._commit, report, tip, merged.tree)
         old = await asyncio.to_thread(self.repository.read_ref, self.ref)
         intent = MergeIntent(unit=report.unit, attempt=report.attempt, ref=self.ref, old=old, new=new, tree=merged.tree)
-        self._note(intent)
+        self.book.note(intent)
         return await asyncio.to_thread(self._move, intent)
 
     async def verify_tip(self, commands: list[str]) -> list[Verified]:
@@ -102,8 +101,8 @@ class Train:
         tip = await asyncio.to_thread(self.tip)
         tree = await asyncio.to_thread(self.repository.tree, tip)
         return [
-            self.ledger.verified[tree, command]
-            if (tree, command) in self.ledger.verified
+            self.book.ledger.verified[tree, command]
+            if (tree, command) in self.book.ledger.verified
             else await self._run("final", tip, tree, command)
             for command in commands
         ]
@@ -120,9 +119,9 @@ class Train:
         try:
             advance(self.repository, intent.ref, new=intent.new, old=intent.old, message=f"overnight: {intent.unit}")
         except RefMoved:
-            self._note(MergeDropped(unit=intent.unit))
+            self.book.note(MergeDropped(unit=intent.unit))
             return False
-        self._note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
+        self.book.note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
         return True
 
     async def _verify(self, report: UnitReport, unit: UnitFile, tip: str, tree: str) -> str | None:
@@ -130,7 +129,7 @@ class Train:
         wanted = [] if tree == report.tree else [verify_of(unit, self.config)]
         if self.config.merge.verify is not None:
             wanted.append(self.config.merge.verify)
-        wanted = [command for command in dict.fromkeys(wanted) if not self.ledger.passed_verify(tree, command)]
+        wanted = [command for command in dict.fromkeys(wanted) if not self.book.ledger.passed_verify(tree, command)]
         if not wanted:
             return None
         commit = await asyncio.to_thread(self._commit, report, tip, tree)
@@ -157,7 +156,7 @@ class Train:
                 "verify": merge.timeout if is_merge else self.config.verify.timeout,
             },
             env=base_environment(),
-            tag=f"{self.ledger.night}.{_TREE}",
+            tag=f"{self.book.ledger.night}.{_TREE}",
         )
         entry = Verified(
             stage=stage,
@@ -170,12 +169,8 @@ class Train:
             output=outcome.output[-4000:],
             unit=unit,
         )
-        self._note(entry)
+        self.book.note(entry)
         return entry
 
     def _fail(self, report: UnitReport, why: Literal["conflict", "verify", "voided"], note: str) -> None:
-        self._note(MergeFailed(unit=report.unit, attempt=report.attempt, why=why, note=note))
-
-    def _note(self, entry: object) -> None:
-        self.journal.write(entry)
-        self.ledger.add(entry)
+        self.book.note(MergeFailed(unit=report.unit, attempt=report.attempt, why=why, note=note))

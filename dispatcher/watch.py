@@ -52,10 +52,6 @@ class Watch:
         self._counts = {unit: count for unit, count in self._counts.items() if unit in tokens}
         return [loss for unit, token in tokens.items() if (loss := self._look(unit, token, records, dead)) is not None]
 
-    def missing(self, tokens: Mapping[str, str], records: Mapping[str, LeaseRecord]) -> list[str]:
-        """Return units whose record is gone: Redis lost it, and it must be published again, closed."""
-        return [unit for unit in tokens if unit not in records]
-
     def _look(self, unit: str, token: str, records: Mapping[str, LeaseRecord], dead: Collection[str]) -> Loss | None:
         record = records.get(unit)
         beat = record.beat if record is not None and record.token == token else -1

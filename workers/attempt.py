@@ -309,10 +309,9 @@ class _Attempt:
                 return await self._verify(worktree)
             case resume.CutShort():
                 return await self._judge(Ended("max-tokens"), worktree)
-            case _ if rebuilt:
-                return prompt.runtime(prompt.REBUILT.format(commit=await blocking(worktree.head)))
             case _:
-                return prompt.runtime(prompt.RESUMED)
+                words = prompt.REBUILT.format(commit=await blocking(worktree.head)) if rebuilt else prompt.RESUMED
+                return prompt.runtime(words)
 
     async def _judge(self, ended: Ended, worktree: Worktree) -> ev.UserMessage | Closing:
         """Return what a turn's ending leads to; strangers among the endings are treated as errors (spec L8)."""

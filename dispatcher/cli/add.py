@@ -1,6 +1,7 @@
 """`overnight add`: writes a unit file and nothing else; the next run, or the running one, adopts it into `open`."""
 
 import os
+import sys
 from pathlib import Path
 
 import click
@@ -28,7 +29,7 @@ def command(
     """Write down a unit of work: GOAL in your own words ("-" reads it from standard input)."""
     here = Context.here()
     if goal == "-":
-        goal = click.get_text_stream("stdin").read()
+        goal = sys.stdin.read()
     taken = {*here.units, *here.state.ids()}
     if unit_id is not None:
         _check_id(unit_id, taken)

@@ -7,7 +7,7 @@ import click
 from dispatcher.context import Context
 from dispatcher.display import choose
 from dispatcher.morning import summary
-from dispatcher.night import Night, Options
+from dispatcher.night import Options, Setting, run_night
 
 __all__ = ["command"]
 
@@ -24,8 +24,8 @@ def command(ctx: click.Context, slots: int | None, limit: int | None, *, flower:
     """Work through the units: Ctrl-C once stops after the current steps, twice at once."""
     here = Context.here()
     options = Options(slots or here.config.limits.slots, limit, flower)
-    night = Night(here.repository, here.home, here.config, options, choose(as_json=as_json))
-    outcome = asyncio.run(night.run())
+    setting = Setting(here.repository, here.home, here.config, options, choose(as_json=as_json))
+    outcome = asyncio.run(run_night(setting))
     if not as_json:
         click.echo(summary(Context.here(), outcome))
     ctx.exit(outcome.code)

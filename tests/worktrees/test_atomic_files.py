@@ -125,6 +125,7 @@ def test_a_lock_dies_with_its_process_and_is_passed_on_only_on_purpose(tmp_path:
     """A started program does not keep the lock, unless it was given the descriptor; then until it ends."""
     lock = FileLock(tmp_path / "l")
     lock.acquire()
+    assert not os.get_inheritable(lock.fd)
     plain = subprocess.Popen(["sleep", "30"])
     lock.release()
     FileLock(tmp_path / "l").acquire()  # dropped at once: the object is garbage, its descriptor is not

@@ -22,3 +22,12 @@ def test_head_and_tail_are_exact_however_it_was_cut(chunks: list[bytes], limit: 
     head, last = whole[: limit - tail], whole[len(whole) - tail :]
     marker = f"\n[… {len(whole) - limit} bytes left out …]\n"
     assert kept.text() == head.decode(errors="replace") + marker + last.decode(errors="replace")
+
+
+def test_many_small_writes_keep_the_right_tail() -> None:
+    """A thousand single bytes: the tail that is cut now and then is cut at the right end."""
+    kept = HeadAndTail(20)
+    for number in range(1000):
+        kept.feed(b"%d" % (number % 10))
+        if number > 20:
+            assert kept.text().endswith("".join(str(n % 10) for n in range(number - 9, number + 1)))

@@ -11,8 +11,10 @@ from pathlib import Path
 import pytest
 from checkouts import Checkout
 
+from worktrees import worktree
 from worktrees.checkpoint import checkpoint
-from worktrees.errors import GitError, RepositoryError
+from worktrees.errors import GitError, LockBusy, RepositoryError
+from worktrees.files import FileLock
 from worktrees.repository import Repository
 from worktrees.worktree import READY, Worktrees
 
@@ -65,6 +67,17 @@ def test_an_unknown_commit_leaves_nothing(worktrees: Worktrees) -> None:
     with pytest.raises(RepositoryError, match="nope"):
         worktrees.create("u", "nope")
     assert worktrees.names() == []
+
+
+def test_making_adopting_and_removing_take_the_lock(
+    checkout: Checkout, worktrees: Worktrees, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git's own commands race with each other: while another process holds the lock, nothing of ours starts."""
+    monkeypatch.setattr(worktree, "LOCK_SECONDS", 0.02)
+    with FileLock(checkout.path / ".git/overnight-worktrees.lock"):
+        for use in (worktrees.adopt, worktrees.remove, lambda name: worktrees.create(name, "main")):
+            with pytest.raises(LockBusy):
+                use("u")
 
 
 MAKER = """

@@ -249,17 +249,30 @@ def _translate(error: Exception) -> ModelError:
             return ModelError("transient", f"the model call failed: {type(error).__name__}: {error}")
 
 
+# An error event inside a stream comes with status 200: its type says what the status would have been.
+_STATUS_IN_STREAM = {
+    "invalid_request_error": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+}
+
+
 def _from_status(error: anthropic.APIStatusError) -> ModelError:
     kind: Any = "transient"
-    if error.error_code in _SPEND_CODES or error.status_code == 402:
+    status = _STATUS_IN_STREAM.get(str(error.type), error.status_code) if error.status_code < 400 else error.status_code
+    if error.error_code in _SPEND_CODES or status == 402:
         kind = "spend_limit"
-    elif error.status_code == 429 or error.type == "rate_limit_error":
+    elif status == 429:
         kind = "rate_limit"
-    elif error.status_code in (401, 403):
+    elif status in (401, 403):
         kind = "auth"
-    elif error.status_code == 413:
+    elif status == 413:
         kind = "too_large"
-    elif 400 <= error.status_code < 500 and error.status_code not in (408, 409):
+    elif 400 <= status < 500 and status not in (408, 409):
         kind = "invalid"
     return ModelError(
         kind,
@@ -299,7 +312,7 @@ class Patience:
         self, attempt: Callable[[], Awaitable[Answer]], waiting: Callable[[float], None] | None = None
     ) -> Answer:
         """Return the first whole answer. Raises the ModelError that waiting will not mend."""
-        failures = 0
+        failures, waits = 0, 0
         while True:
             while self.paused_for > 0:  # somebody may extend the pause while we sleep
                 if waiting:
@@ -311,12 +324,13 @@ class Patience:
                 failures += error.kind != "rate_limit"
                 if error.kind not in ("transient", "rate_limit") or failures >= self._tries:
                     raise
-                await self._back_off(error, failures)
+                waits += 1
+                await self._back_off(error, waits)
 
-    async def _back_off(self, error: ModelError, failures: int) -> None:
-        delay = min(self._cap, self._base * 2 ** min(failures, 16)) * random.uniform(0.5, 1.0)  # noqa: S311
+    async def _back_off(self, error: ModelError, waits: int) -> None:
+        delay = min(self._cap, self._base * 2 ** min(waits, 16)) * random.uniform(0.5, 1.0)  # noqa: S311
         if error.retry_after is not None:
-            delay = min(self._cap, error.retry_after)
+            delay = min(self._cap, max(self._base / 10, error.retry_after))  # 0 would be a loop without a breath
         if error.kind == "rate_limit":
             self._pause_until = max(self._pause_until, asyncio.get_running_loop().time() + delay)
         else:

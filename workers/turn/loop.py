@@ -232,7 +232,7 @@ class TurnLoop:
     async def _close(self, reason: str, *, text: str = "", **facts: Any) -> Ended:
         """End the turn, giving every open call a result first, and make it durable. A suspended one stays open."""
         facts = {name: value for name, value in facts.items() if value}
-        own = {
+        own: dict[Any, Any] = {
             ev.StepEnd: ev.StepEnd(step=self.step, error=str(facts.get("cause", reason))),
             ev.TurnEnd: ev.TurnEnd(turn=self.turn, reason=reason, facts=facts),
         }

@@ -1,0 +1,107 @@
+"""The fleet: hand-outs, leases and losses, as the dispatcher sees them (rules 4, 10, 12).
+
+Redis being away is never an error here: everybody waits for it, and an order that got nowhere is a loss that costs
+nothing.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from decimal import Decimal
+
+import redis
+from kombu.exceptions import OperationalError
+
+from dispatcher.book import Book
+from dispatcher.display import Display
+from dispatcher.journal import Lost, Ordered
+from dispatcher.watch import Loss, Watch
+from workers.app import make_app, send
+from workers.lease import LeaseRecord, LeaseTable
+from workers.orders import UnitOrder
+
+__all__ = ["Fleet"]
+
+
+@dataclass
+class Fleet:
+    """Everybody who is at work. `beat` is P in seconds: polls are at least so far apart."""
+
+    book: Book
+    leases: LeaseTable
+    broker: str
+    watch: Watch
+    beat: float
+    display: Display
+    records: Mapping[str, LeaseRecord] = field(default_factory=dict)
+    _dead: set[str] = field(default_factory=set)
+    _polled_at: float = float("-inf")
+
+    def __post_init__(self) -> None:
+        self._celery = make_app(self.broker)
+
+    @property
+    def spending(self) -> Decimal:
+        """Dollars that those at work say they have spent so far."""
+        return sum((Decimal(record.progress.get("cost") or 0) for record in self.records.values()), Decimal(0))
+
+    async def hand_out(self, order: UnitOrder, reserve: Decimal | None) -> None:
+        """Journal, publish the record, send (rule 4)."""
+        self.book.note(
+            Ordered(
+                unit=order.unit,
+                attempt=order.attempt,
+                epoch=order.epoch,
+                base=order.base,
+                digest=order.digest,
+                reserve=reserve,
+            )
+        )
+        self.display.note(f"order       {order.unit} {order.token}")
+        with suppress(redis.RedisError, OperationalError):
+            run_id = await asyncio.to_thread(self.leases.publish, order.unit, order.token, "open")
+            await asyncio.to_thread(send, self._celery, order.model_copy(update={"run_id": run_id}))
+
+    def bury(self, holders: Iterable[str]) -> None:
+        """Take note of holders whose process is known to be dead: no need to count their silence."""
+        self._dead.update(holders)
+
+    async def poll(self, now: float) -> None:
+        """Count one poll of every hand-out in flight, unless the last one was less than a beat ago."""
+        if now - self._polled_at < self.beat:
+            return
+        self._polled_at = now
+        tokens = self._tokens()
+        try:
+            run_id, self.records = await asyncio.to_thread(self._read, list(tokens))
+            is_new = self.watch.new_redis(run_id)
+            lost_records = [unit for unit in tokens if is_new or unit not in self.records]
+            for unit in lost_records:  # whoever holds the unit re-asserts itself; nobody can claim it (rule 10)
+                await asyncio.to_thread(self.leases.publish, unit, tokens[unit], "closed")
+        except redis.RedisError:
+            return
+        if not is_new:
+            for loss in self.watch.observe(tokens, self.records, self._dead):
+                self._lose(loss)
+
+    async def ask_to_stop(self, is_wanted: Callable[[str], bool]) -> None:
+        """Wish that those at work on units that are not wanted any more stop at their next step."""
+        for unit in [unit for unit in self._tokens() if not is_wanted(unit)]:
+            with suppress(redis.RedisError):
+                await asyncio.to_thread(self.leases.wish, unit, "stop")
+
+    def _tokens(self) -> dict[str, str]:
+        flying = {unit: facts for unit, facts in self.book.ledger.units.items() if facts.in_flight}
+        return {unit: f"{facts.attempt}.{facts.epoch}" for unit, facts in flying.items()}
+
+    def _read(self, units: list[str]) -> tuple[str, dict[str, LeaseRecord]]:
+        return self.leases.run_id(), self.leases.poll(units)
+
+    def _lose(self, loss: Loss) -> None:
+        facts = self.book.ledger.unit(loss.unit)
+        record = self.records.get(loss.unit)
+        step = int(record.progress.get("step", 0)) if record is not None else 0
+        self.book.note(Lost(unit=loss.unit, attempt=facts.attempt, epoch=facts.epoch, claimed=loss.claimed, step=step))
+        why = "its worker is gone" if loss.claimed else "nobody took it"
+        self.display.note(f"lost        {loss.unit} {facts.attempt}.{facts.epoch}: {why}")
