@@ -5,9 +5,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
+from pydantic import ValidationError
+
 from dispatcher import config
-from dispatcher.config import Config
-from dispatcher.errors import BadInput
+from dispatcher.config import Config, EngineConfig
+from dispatcher.errors import BadInput, ConfigError
 from dispatcher.home import Home
 from dispatcher.journal import read_journal
 from dispatcher.ledger import Ledger
@@ -17,6 +19,9 @@ from dispatcher.units import UNITS_PATH, UnitFile, load_all
 from worktrees.repository import Repository
 
 __all__ = ["Context"]
+
+# As in workers.app, whose import (Celery) would make every command slow.
+_BROKER = "OVERNIGHT_BROKER"
 
 
 @dataclass(frozen=True)
@@ -29,10 +34,13 @@ class Context:
 
     @classmethod
     def here(cls) -> "Context":
-        """Look around the working directory. Raises RepositoryError, BadInput."""
+        """Look around the working directory. Raises RepositoryError, BadInput.
+
+        A broker named by OVERNIGHT_BROKER wins over the config's: a password does not belong in a repository.
+        """
         repository = Repository.discover(Path.cwd())
         home = Home.for_repository(repository.common_dir, os.environ, repository.root)
-        return cls(repository, home, config.load(repository.root))
+        return cls(repository, home, _with_broker(config.load(repository.root), os.environ.get(_BROKER)))
 
     @property
     def units_dir(self) -> Path:
@@ -77,3 +85,14 @@ class Context:
         if not logs:
             raise BadInput(f"{unit} has no session yet: no worker has taken it up")
         return dict(sorted(logs.items()))
+
+
+def _with_broker(found: Config, url: str | None) -> Config:
+    if not url:
+        return found
+    try:
+        engine = EngineConfig.model_validate({**found.engine.model_dump(), "broker": url})
+    except ValidationError as error:  # says what a broker looks like, never the value: it may hold a password
+        message = str(error.errors()[0]["msg"]).removeprefix("Value error, ")
+        raise ConfigError(message, field=_BROKER) from None
+    return found.model_copy(update={"engine": engine})

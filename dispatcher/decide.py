@@ -86,9 +86,9 @@ def decide(view: View) -> Plan:
             continue
         if flying + len(hand_outs) >= view.limits.slots:
             break
-        reserve = _least(_allowance(unit, view), left)
-        if reserve is not None and reserve <= 0:
-            short = True
+        reserve = _allowance(unit, view)
+        if left is not None and reserve is not None and reserve > left:
+            short = not flying and not hand_outs  # else what those in flight leave over may cover it
             break
         handed.add(unit)
         left = None if left is None or reserve is None else left - reserve
@@ -144,15 +144,17 @@ def _has_passed(unit: str, view: View) -> bool:
 
 
 def _allowance(unit: str, view: View) -> Decimal | None:
-    """Return what a unit may still spend, over all its attempts since the last retry. None: no money limit."""
+    """Return what a unit may still spend, over all its attempts since the last retry. None: no money limit.
+
+    A hand-out reserves all of it: nothing is started that the budget cannot cover.
+    """
+    limits = view.limits
+    if limits.unit is None:
+        return None
     own = view.units[unit].limits.money if unit in view.units else None
-    limit = own or view.limits.unit
     facts = view.ledger.unit(unit)
-    return None if limit is None or view.limits.unit is None else limit - (facts.cost - facts.forgiven)
-
-
-def _least(one: Decimal | None, other: Decimal | None) -> Decimal | None:
-    return min((value for value in (one, other) if value is not None), default=None)
+    left = (own or limits.unit) - (facts.cost - facts.forgiven)
+    return left if limits.night is None else min(left, limits.night)
 
 
 def _order(unit: str, facts: UnitFacts, reserve: Decimal | None) -> HandOut:

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from dispatcher.state import Bucket, one_line
 
-__all__ = ["Display", "JsonDisplay", "LiveDisplay", "PlainDisplay", "Row", "Snapshot", "choose"]
+__all__ = ["Display", "JsonDisplay", "LiveDisplay", "PlainDisplay", "Row", "Snapshot", "choose", "safe", "style_of"]
 
 _REFRESH_SECONDS = 0.25
 
@@ -145,7 +145,7 @@ class LiveDisplay:
         """Print the line above the table."""
         head, gap, rest = line.partition("  ")
         text = Text(f"{time.strftime('%H:%M')}  ", style="dim")
-        text.append(f"{head:<10}", style=_STYLES.get(head, "bold"))
+        text.append(f"{head:<10}", style=style_of(head))
         text.append(gap + safe(rest))
         self._console.print(text)
 
@@ -172,6 +172,11 @@ _STYLES = {
     "stopping": "yellow",
     "state file": "bold red",
 }
+
+
+def style_of(word: str) -> str:
+    """Return the colour of a note's first words."""
+    return _STYLES.get(word, "bold")
 
 
 def _cells(progress: Mapping[str, Any]) -> tuple[str, str, str]:

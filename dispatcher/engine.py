@@ -13,6 +13,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,8 +33,9 @@ __all__ = ["Engine", "External", "redis_executable", "start", "worker_command"]
 _START_SECONDS = 20.0
 _STOP_SECONDS = 10.0
 _LOCK_SECONDS = 15.0
-# A child that dies this often within a run is broken, not unlucky.
-_MOST_RESTARTS = 50
+# A child that dies young this often in a row is broken, not unlucky.
+_YOUNG_SECONDS = 15.0
+_MOST_YOUNG_DEATHS = 8
 
 
 def redis_executable() -> tuple[str, str]:
@@ -58,7 +60,8 @@ class _Child:
     argv: Sequence[str]
     env: Mapping[str, str]
     process: subprocess.Popen[bytes]
-    restarts: int = 0
+    born: float = field(default_factory=time.monotonic)
+    young_deaths: int = 0
 
 
 class External:
@@ -116,10 +119,10 @@ class Engine:
         self.home.socket.unlink(missing_ok=True)
         self._spawn("redis", self._redis_argv(), {"PATH": os.environ.get("PATH", "")})
         await self._wait_for_redis()
+        if self.flower:
+            await self._start_flower()
         for number, slots in enumerate(_shares(self.slots, _processes(self.slots)), 1):
             self._spawn(f"worker{number}", self._worker_argv(number, slots), self._worker_env())
-        if self.flower:
-            self._spawn("flower", self._flower_argv(), self._worker_env())
 
     def reap(self) -> list[str]:
         """Start again what has died, and return the lease holders that are dead now (`host:pid`).
@@ -131,15 +134,20 @@ class Engine:
             if child.process.poll() is None:
                 continue
             dead.append(f"{socket.gethostname()}:{child.process.pid}")
-            if child.restarts >= _MOST_RESTARTS:
-                raise EngineError(
-                    f"{child.name} died {child.restarts} times; see {self._log(child.name)}", component=child.name
-                )
-            if child.name == "redis":
-                self.home.socket.unlink(missing_ok=True)
-            child.process = self._popen(child.name, child.argv, child.env)
-            child.restarts += 1
+            self._raise_again(child)
         return dead
+
+    def _raise_again(self, child: _Child) -> None:
+        is_young = time.monotonic() - child.born < _YOUNG_SECONDS
+        child.young_deaths = child.young_deaths + 1 if is_young else 0
+        if child.young_deaths >= _MOST_YOUNG_DEATHS:
+            message = (
+                f"{child.name} dies again and again (exit {child.process.returncode}); see {self._log(child.name)}"
+            )
+            raise EngineError(message, component=child.name)
+        if child.name == "redis":
+            self.home.socket.unlink(missing_ok=True)
+        child.process, child.born = self._popen(child.name, child.argv, child.env), time.monotonic()
 
     async def stop(self) -> None:
         """End all children: workers first, so that they can still say goodbye; Redis last."""
@@ -204,6 +212,16 @@ class Engine:
                 await asyncio.sleep(0.05)
             else:
                 return
+
+    async def _start_flower(self) -> None:
+        """Start Flower and give it time to listen, before the first event: a task that it missed it never shows."""
+        self._spawn("flower", self._flower_argv(), self._worker_env())
+        deadline = asyncio.get_running_loop().time() + _START_SECONDS
+        while asyncio.get_running_loop().time() < deadline:
+            with contextlib.suppress(redis.RedisError):
+                if await asyncio.to_thread(self.client.pubsub_numpat):  # nobody else subscribes to patterns yet
+                    return
+            await asyncio.sleep(0.05)
 
     def _worker_env(self) -> dict[str, str]:
         loss = self.config.beat * self.config.lost_after

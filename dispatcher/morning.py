@@ -14,6 +14,8 @@ from dispatcher.train import merged_ref
 
 __all__ = ["as_facts", "as_text", "summary"]
 
+_MOST_NAMED = 2  # verifies in the headline
+
 
 def as_facts(here: Context) -> dict[str, Any]:
     """Return the report as plain data; money as strings in dollars."""
@@ -78,12 +80,22 @@ def as_text(facts: dict[str, Any]) -> str:
 
 
 def _headline(facts: dict[str, Any]) -> str:
-    verifies = "   ".join(f"{one['command']} {'✔' if one['passed'] else '✘'}" for one in facts["tip_verifies"])
+    verifies = _verifies(facts["tip_verifies"])
     tip = f"tip {facts['tip'][:8]}" + (f": {verifies}" if verifies else "") if facts["tip"] else "nothing merged"
     parts = [f"{len(facts['passed'])} passed and merged", tip, f"${facts['spent']}"]
     if facts["ended"] is not None and facts["ended"]["reason"] != "done":
         parts.append(f"ended: {facts['ended']['reason']}, {one_line(facts['ended']['detail'])}")
     return " · ".join(parts)
+
+
+def _verifies(ran: Sequence[dict[str, Any]]) -> str:
+    """Name each verify of the tip, or count them where that would be a long line; those that failed are named."""
+    failed = [one for one in ran if not one["passed"]]
+    if len(ran) <= _MOST_NAMED:
+        return "   ".join(f"{one['command']} {'✔' if one['passed'] else '✘'}" for one in ran)
+    return "   ".join(
+        [f"{len(ran) - len(failed)} of {len(ran)} verifies ✔", *(f"{one['command']} ✘" for one in failed)]
+    )
 
 
 def _section(lines: list[str], heading: str, line: str) -> None:

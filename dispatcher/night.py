@@ -153,6 +153,7 @@ class Night:
 
     async def work(self) -> Outcome:
         """Recover, check, and go through the night."""
+        self._worktrees.empty_trash()
         self._train.recover()
         self._refuse_rewound()
         if not self._take_in():

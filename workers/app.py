@@ -26,7 +26,8 @@ QUEUE = "overnight"
 TASK = "overnight.run_unit"
 # What the engine, or whoever starts a worker by hand, says to the worker process.
 BROKER, HOME, BEAT, PATIENCE = "OVERNIGHT_BROKER", "OVERNIGHT_REPOSITORY_HOME", "OVERNIGHT_BEAT", "OVERNIGHT_PATIENCE"
-_SHOW_EVERY_SECONDS = 1.0
+# An event costs about as much CPU as a fifth of a step (docs/benchmarks.md): a few a turn are enough to watch.
+_SHOW_EVERY_SECONDS = 3.0
 _SHOW_AT_MOST = 1000
 
 
@@ -60,21 +61,22 @@ def make_app(broker: str) -> Celery:
 
 
 class Announcer:
-    """Sends progress events for Flower from a thread of its own, at most one a second a unit (facts: Flower)."""
+    """Sends progress events for Flower from a thread of its own, a few a turn (facts: Flower)."""
 
     def __init__(self, celery: Celery) -> None:
         self.hostname = ""
         self._celery = celery
-        self._shown: dict[str, float] = {}
+        self._shown: dict[str, tuple[int, float]] = {}  # task id -> turn and time last shown
         self._queue: queue.Queue[dict[str, object]] = queue.Queue(_SHOW_AT_MOST)
         threading.Thread(target=self._run, name="announcer", daemon=True).start()
 
     def show(self, order: UnitOrder, state: Progress) -> None:
         """Queue an event; a view that cannot keep up, or a broker that is away, loses some."""
         now = time.monotonic()
-        if now - self._shown.get(order.task_id, 0.0) < _SHOW_EVERY_SECONDS:
+        turn, at = self._shown.get(order.task_id, (0, 0.0))
+        if turn == state.turn and now - at < _SHOW_EVERY_SECONDS:
             return
-        self._shown[order.task_id] = now
+        self._shown[order.task_id] = (state.turn, now)
         cost = "?" if state.cost is None else f"{state.cost:.2f}"
         line = f"turn {state.turn} step {state.step} ${cost} {state.tool}"
         with suppress(queue.Full):

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import cache
 from pathlib import Path
 
 from worktrees.checkpoint import Checkpoint, checkpoint
@@ -36,6 +37,7 @@ from .verify import headline, run_stage, verify
 __all__ = ["Job", "Places", "attempt"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
+_repository = cache(Repository.discover)  # six git commands, the same for every unit of a process
 _RELEASES: dict[str, ReleaseReason] = {
     "auth": "key",
     "spend_limit": "spend",
@@ -174,7 +176,7 @@ async def _under_lock(job: Job) -> Closing | None:
             fence=order.fence,
             show=job.show,
         )
-        repository = await blocking(Repository.discover, Path(order.repository))
+        repository = await blocking(_repository, Path(order.repository))
         return await _Attempt(job, session, gate, Worktrees(repository, places.worktrees)).run()
 
 
@@ -392,6 +394,7 @@ class _Attempt:
     async def _checkpoint(self, worktree: Worktree, message: str) -> Checkpoint:
         """Commit the worktree, taking protected paths back, and log it."""
         await self.gate.before_effect()
+        last = self.session.last(ev.Checkpoint)
         made = await blocking(
             checkpoint,
             worktree,
@@ -399,6 +402,7 @@ class _Attempt:
             message=message,
             protected=self.order.verify.protect,
             may_edit=self.order.verify.may_edit,
+            expected=None if last is None else last.commit,
         )
         repository = self.worktrees.repository
         found = await blocking(repository.read_ref, self.order.ref)

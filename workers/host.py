@@ -10,10 +10,13 @@ import signal
 import socket
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 
 import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from .attempt import Job, attempt
 from .lease import Beater, HeldLease, LeaseTable, boottime
@@ -27,6 +30,8 @@ from .turn.loop import ModelCall, Progress
 __all__ = ["Host", "connect"]
 
 _TICK_SECONDS = 0.5
+# Some of these wait for the worktree lock at a night's start: the others' barriers must not wait behind them.
+_THREADS = 48
 Show = Callable[[UnitOrder, Progress], None]
 
 
@@ -34,7 +39,10 @@ def connect(url: str) -> redis.Redis:
     """Return a client that fails soon instead of hanging (facts: `delay()` on a hung Redis blocks over a minute)."""
     if url.startswith("redis+socket://"):
         url = "unix://" + url.removeprefix("redis+socket://")
-    return redis.Redis.from_url(url, socket_timeout=10, socket_connect_timeout=3)
+    # One retry at once, for a pooled connection that a restart of Redis cut; the default would sleep for seconds, and
+    # with it the beat of every other unit.
+    retry = Retry(NoBackoff(), retries=1)
+    return redis.Redis.from_url(url, socket_timeout=10, socket_connect_timeout=3, retry=retry)
 
 
 class Host:
@@ -46,6 +54,7 @@ class Host:
         self._beat = beat
         self.name = f"{socket.gethostname()}:{os.getpid()}"
         self._loop = asyncio.new_event_loop()
+        self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="blocking"))
         self._ticked = boottime()
         self._leases: dict[str, HeldLease] = {}
         self._clients: dict[tuple[str | None, str | None], ModelClient] = {}

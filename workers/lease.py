@@ -7,6 +7,7 @@ wall-clock, and a restart after it lapsed would fire the whole fleet.
 import json
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -198,6 +199,13 @@ class Beater:
         self._held.pop(key, None)
 
     def _run(self) -> None:
+        try:
+            self._beat_on()
+        except Exception:  # noqa: BLE001  # whatever it was, a process that no longer beats must not work on
+            traceback.print_exc()
+            self._bark()
+
+    def _beat_on(self) -> None:
         while not self._stop.wait(self._every):
             if boottime() - self._ticked() > self._patience:
                 self._bark()

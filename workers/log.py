@@ -19,7 +19,7 @@ from worktrees.files import FileLock, sync_directory
 
 from .errors import LogAlreadyOwned, LogCorrupt, LogError, LogWriteFailed
 
-__all__ = ["Contents", "Log", "Record", "read"]
+__all__ = ["Contents", "Log", "Record", "encode", "read"]
 
 TORN = "log/torn"
 _SEAL = len(',"sum":"00000000"}')

@@ -10,7 +10,7 @@ from pathlib import Path
 import redis
 from pydantic import TypeAdapter, ValidationError
 
-from worktrees.files import write_atomic
+from worktrees.files import disk_error, write_atomic
 
 from .orders import Release, UnitReport
 
@@ -36,7 +36,10 @@ class Outbox:
 
     def put(self, report: Closing) -> None:
         """Write a report durably. Raises DiskError."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise disk_error("make", self.folder, error) from error
         write_atomic(self._path(report.task_id), report.model_dump_json().encode())
 
     def pending(self) -> list[Closing]:

@@ -12,8 +12,10 @@ import re
 import secrets
 import shutil
 import stat
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from worktrees.errors import RefMoved, RepositoryError, WorktreesError
@@ -107,10 +109,10 @@ class Worktrees:
             if self._whole(name) is not None:
                 message = f"the worktree {path} is there and in order. Adopt it, or remove it first."
                 raise RepositoryError(message, path)
-            self._clear(name)
+            trash = self._clear(name)
             self._common().run("worktree", "add", "--no-checkout", "--detach", str(path), commit)
             worktree = Worktree(name, path, self._admin_dirs(name)[0])
-        self._empty_trash()
+        _delete_all(trash)
         try:
             worktree.git().run("-c", "checkout.workers=0", "reset", "--hard", "--quiet", commit)
             write_atomic(worktree.admin_dir / READY, b"")
@@ -140,8 +142,13 @@ class Worktrees:
         """
         self._path(name)
         with self._locked(f"remove {name}"):
-            self._clear(name)
-        self._empty_trash()
+            trash = self._clear(name)
+        _delete_all(trash)
+
+    def empty_trash(self) -> None:
+        """Delete what a crash left between moving something away and deleting it. Several may do so at once."""
+        for place in (self.root / ".trash", self.repository.common_dir / "overnight-trash"):
+            _delete_all(list(place.iterdir()) if place.is_dir() else [])
 
     def names(self) -> list[str]:
         """Return the names of all worktrees below the root, ruins included, sorted."""
@@ -162,13 +169,14 @@ class Worktrees:
     def _locked(self, note: str) -> Iterator[None]:
         self._make_root()
         lock = FileLock(self.repository.common_dir / "overnight-worktrees.lock")
-        lock.wait(LOCK_SECONDS, note)
-        try:
-            yield
-        except OSError as error:
-            raise disk_error(note, self.root, error) from error
-        finally:
-            lock.release()
+        with _thread_lock(lock.path):  # a process's threads queue here: only one of them has to poll for the file's
+            lock.wait(LOCK_SECONDS, note)
+            try:
+                yield
+            except OSError as error:
+                raise disk_error(note, self.root, error) from error
+            finally:
+                lock.release()
 
     def _make_root(self) -> None:
         try:
@@ -187,19 +195,26 @@ class Worktrees:
 
     def _all_admin_dirs(self) -> list[Path]:
         place = self.repository.common_dir / "worktrees"
-        return sorted(entry for entry in place.iterdir() if entry.is_dir()) if place.is_dir() else []
+        return sorted(place.iterdir()) if place.is_dir() else []
+
+    def _named(self, name: str) -> list[Path]:
+        """Return the admin directories that git may have made for a worktree of that name: it appends a number."""
+        numbered = re.compile(re.escape(name) + r"\d*")
+        return [entry for entry in self._all_admin_dirs() if numbered.fullmatch(entry.name)]
 
     def _admin_dirs(self, name: str) -> list[Path]:
         """Return what git knows under that path. Found by git's record, never by the agent's `.git` file."""
-        return [entry for entry in self._all_admin_dirs() if _target(entry) == self.root / name]
+        return [entry for entry in self._named(name) if _target(entry) == self.root / name]
 
     def _ruins(self, name: str) -> list[Path]:
         """Return admin directories of that name whose add was killed before it wrote where the files are."""
-        numbered = re.compile(re.escape(name) + r"\d*")
-        return [entry for entry in self._all_admin_dirs() if numbered.fullmatch(entry.name) and not _target(entry)]
+        return [entry for entry in self._named(name) if not _target(entry)]
 
-    def _clear(self, name: str) -> None:
-        """Move everything of that name out of the way, commits kept; under the lock, fast at any size."""
+    def _clear(self, name: str) -> list[Path]:
+        """Move everything of that name out of the way, commits kept; under the lock, fast at any size.
+
+        Returns what is to be deleted once the lock is free.
+        """
         path = self.root / name
         admin_dirs = self._admin_dirs(name)
         for admin_dir in admin_dirs:
@@ -207,19 +222,23 @@ class Worktrees:
             head = _head_of(git)
             if head is not None:
                 keep(git, name, head)
-        if os.path.lexists(path):
-            _move(path, self.root / ".trash")
-        for admin_dir in [*admin_dirs, *self._ruins(name)]:
-            _move(admin_dir, self.repository.common_dir / "overnight-trash")
+        trash = [_move(path, self.root / ".trash")] if os.path.lexists(path) else []
+        bin_of_git = self.repository.common_dir / "overnight-trash"
+        return trash + [_move(admin_dir, bin_of_git) for admin_dir in [*admin_dirs, *self._ruins(name)]]
 
-    def _empty_trash(self) -> None:
-        """Delete what was moved away, now or before a crash. Several processes may do so at once."""
-        for place in (self.root / ".trash", self.repository.common_dir / "overnight-trash"):
-            for entry in list(place.iterdir()) if place.is_dir() else []:
-                try:
-                    _delete(entry)
-                except OSError as error:
-                    raise disk_error("delete", entry, error) from error
+
+@cache
+def _thread_lock(_path: Path) -> threading.Lock:
+    """The one lock of this process for a lock file."""
+    return threading.Lock()
+
+
+def _delete_all(trash: Iterable[Path]) -> None:
+    for entry in trash:
+        try:
+            _delete(entry)
+        except OSError as error:
+            raise disk_error("delete", entry, error) from error
 
 
 def keep(git: Git, name: str, commit: str) -> str | None:
@@ -259,9 +278,9 @@ def _says(file: Path, text: str) -> bool:
         return False
 
 
-def _move(path: Path, trash: Path) -> None:
+def _move(path: Path, trash: Path) -> Path:
     trash.mkdir(exist_ok=True)
-    path.rename(trash / f"{path.name}-{secrets.token_hex(4)}")
+    return path.rename(trash / f"{path.name}-{secrets.token_hex(4)}")
 
 
 def _delete(path: Path) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import click
+import redis
 
 from dispatcher.context import Context
 from dispatcher.engine import redis_executable
-from dispatcher.errors import DispatcherError
+from dispatcher.errors import DispatcherError, EngineError
 from dispatcher.orders import agent_of
 from dispatcher.preflight import check_refs
+from workers.host import connect
 from workers.model.catalog import prices_as_of
 from worktrees.containment import is_provable
 from worktrees.errors import WorktreesError
@@ -27,7 +29,7 @@ def command(ctx: click.Context) -> None:
     checks: list[tuple[str, Callable[[], str]]] = [
         ("repository", _repository),
         ("config", _config),
-        ("redis", lambda: " — ".join(reversed(redis_executable()))),
+        ("redis", _redis),
         ("processes", _processes),
         ("key", _key),
         ("price", _price),
@@ -54,6 +56,17 @@ def _config() -> str:
     here = Context.here()
     verify = here.config.verify.run or "none (each unit must name its own)"
     return f"verify: {verify}; home: {here.home.root}"
+
+
+def _redis() -> str:
+    broker = Context.here().config.engine.broker
+    if broker is None:
+        return " — ".join(reversed(redis_executable()))
+    try:
+        connect(broker).ping()
+    except redis.RedisError as error:
+        raise EngineError(f"the broker does not answer: {error}", component="redis") from error
+    return "the broker answers"
 
 
 def _processes() -> str:

@@ -5,6 +5,8 @@ import click
 from dispatcher import dropbox
 from dispatcher.cli.ask import request
 from dispatcher.context import Context
+from dispatcher.errors import BadInput
+from dispatcher.state import Bucket
 
 __all__ = ["command"]
 
@@ -14,4 +16,6 @@ __all__ = ["command"]
 def command(unit: str) -> None:
     """Put UNIT back into `open`: a new attempt in a fresh context, with all its attempts again."""
     here = Context.here()
-    request(here, dropbox.Retry(unit=here.known(unit)))
+    if here.state.bucket_of(here.known(unit)) is Bucket.passed:
+        raise BadInput(f"{unit} has passed, and what passed stays passed")
+    request(here, dropbox.Retry(unit=unit))

@@ -1,6 +1,8 @@
 """`overnight run`: one run over the night, until nothing can be handed out and nothing is in flight."""
 
 import asyncio
+import json
+from dataclasses import asdict
 
 import click
 
@@ -26,6 +28,8 @@ def command(ctx: click.Context, slots: int | None, limit: int | None, *, flower:
     options = Options(slots or here.config.limits.slots, limit, flower)
     setting = Setting(here.repository, here.home, here.config, options, choose(as_json=as_json))
     outcome = asyncio.run(run_night(setting))
-    if not as_json:
+    if as_json:
+        click.echo(json.dumps({"event": "ended", **asdict(outcome)}))
+    else:
         click.echo(summary(Context.here(), outcome))
     ctx.exit(outcome.code)

@@ -22,7 +22,7 @@ def command(slots: int, name: str) -> None:
     engine = here.config.engine
     if engine.broker is None:
         raise ConfigError(
-            "a worker of its own needs [engine] broker; without one `overnight run` starts its own workers"
+            "a worker of its own needs [engine] broker, or OVERNIGHT_BROKER; without one `overnight run` starts its own"
         )
     here.home.make()
     env = {

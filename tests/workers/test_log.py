@@ -197,13 +197,16 @@ def test_aside_first(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_short_writes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A disk that takes seven bytes at a time gets all of them."""
+    """A disk that takes seven bytes at a time gets all of them, those of a torn tail included."""
+    path.parent.mkdir()
+    path.write_bytes(b'{"seq":0,"time":"2026')
     write = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: write(fd, bytes(data[:7])))
     with Log.open(path) as log:
         log.append([("a", {"text": "x" * 1000}), ("b", {})])
         log.flush()
-    assert [kind for kind, _ in content(path)] == ["a", "b"]
+    assert [kind for kind, _ in content(path)] == [TORN, "a", "b"]
+    assert (path.parent / "session.jsonl.torn-0").read_bytes() == b'{"seq":0,"time":"2026'
 
 
 def refused_for_good(log: Log) -> None:
@@ -227,9 +230,10 @@ def test_a_full_disk(tiny_disk: Path) -> None:
         refused_for_good(log)
     assert content(path) == [("a", {})]
     assert read(path).tail.startswith(b'{"seq":1')
-    with pytest.raises(LogWriteFailed), Log.open(path) as log:  # still full: the tail cannot be set aside
+    with Log.open(path) as log:  # still full: the tail cannot be set aside
         log.append([("b", {"text": "x" * 100_000})])
-        log.flush()
+        with pytest.raises(LogWriteFailed):
+            log.flush()
     assert content(path)[0] == ("a", {})
 
 
@@ -333,10 +337,14 @@ def test_readers_never_write(path: Path) -> None:
     """Reading a torn log changes neither it nor its folder."""
     path.parent.mkdir()
     path.write_bytes(line(0) + b"torn")
-    before = (path.read_bytes(), path.stat().st_mtime_ns, path.parent.stat().st_mtime_ns, os.listdir(path.parent))
+
+    def seen() -> Any:
+        times = (path.stat().st_mtime_ns, path.parent.stat().st_mtime_ns)
+        return path.read_bytes(), times, list(path.parent.iterdir())
+
+    before = seen()
     read(path)
-    after = (path.read_bytes(), path.stat().st_mtime_ns, path.parent.stat().st_mtime_ns, os.listdir(path.parent))
-    assert before == after
+    assert seen() == before
 
 
 def test_threads_append_and_flush(path: Path) -> None:
@@ -393,18 +401,21 @@ def test_no_changed_byte_is_ever_believed(
 ) -> None:
     """With one byte changed anywhere, what loads is a prefix of what was written, or nothing at all."""
     path = tmp_path_factory.mktemp("log") / "a.jsonl"
-    lines = [line(seq, kind, **{"data": data}) for seq, (kind, data) in enumerate(batch)]
+    lines = [line(seq, kind, data=data) for seq, (kind, data) in enumerate(batch)]
     whole = bytearray(b"".join(lines))
     at = int(where * len(whole))
     changed = whole[at] != byte
     whole[at] = byte
     path.write_bytes(whole)
     hit = next(index for index in range(len(lines)) if at < sum(map(len, lines[: index + 1])))
+    corrupt, records = None, ()
     try:
         records = read(path).records
     except LogCorrupt as error:
+        corrupt = error.line
+    if corrupt is not None:
         assert changed
-        assert error.line == hit + 1
+        assert corrupt == hit + 1
         return
     good = lines[:hit] if changed else lines
     assert [encode(record) for record in records] == good

@@ -5,8 +5,8 @@ from pathlib import Path
 from typing import Any, Self
 
 from workers.blocking import blocking
-from workers.errors import LogCorrupt, SessionAlreadyOwnedError
-from workers.log import Log, Record, read
+from workers.errors import LeaseLost, LogCorrupt, SessionAlreadyOwnedError
+from workers.log import Log, Record, encode, read
 
 from . import events as ev
 from .repair import interrupted_turn_closers
@@ -22,7 +22,8 @@ def load_events(path: Path, records: "list[Record] | tuple[Record, ...]") -> lis
         try:
             loaded.append(ev.load(record.type, dict(record.data)))
         except ValueError as error:
-            raise LogCorrupt(path, line=record.seq + 1, offset=0, reason=str(error)) from error
+            offset = sum(len(encode(earlier)) for earlier in records[: record.seq])
+            raise LogCorrupt(path, line=record.seq + 1, offset=offset, reason=str(error)) from error
     return loaded
 
 
@@ -65,9 +66,13 @@ class Session:
         return records[0].seq if records else len(self.events)
 
     async def flush(self) -> None:
-        """Return once everything appended is durable (spec L3). The fsync leaves the event loop."""
-        if not self._fenced():
-            await blocking(self._log.flush)
+        """Return once everything appended is durable (spec L3). The fsync leaves the event loop.
+
+        Raises LeaseLost when the session is fenced: nothing was written, so nothing may be promised or go on.
+        """
+        if self._fenced():
+            raise LeaseLost(f"{self.path}: the lease is lost, so nothing more is written")
+        await blocking(self._log.flush)
 
     async def record(self, *batch: Any) -> int:
         """Append and flush in one."""

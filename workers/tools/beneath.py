@@ -17,6 +17,7 @@ __all__ = ["is_directory", "list_directory", "read_bytes", "relative", "write_by
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LARGEST = 10 * 1024 * 1024
+_LONGEST = 3000  # bytes: git and others need the whole path below the kernel's 4096
 
 
 def relative(root: Path, name: str) -> PurePosixPath:
@@ -25,8 +26,8 @@ def relative(root: Path, name: str) -> PurePosixPath:
         encoded = os.fsencode(name)
     except UnicodeEncodeError:
         encoded = b"\0"
-    if b"\0" in encoded:
-        raise ToolError(f"{name!r} cannot be a path")
+    if b"\0" in encoded or len(encoded) > _LONGEST:
+        raise ToolError(f"{name[:200]!r} cannot be a path")
     path = PurePosixPath(name)
     if path.is_absolute():
         try:

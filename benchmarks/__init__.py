@@ -1,0 +1,1 @@
+"""Benchmarks: ratios taken in one run, because machines are noisy; never part of a timed test."""

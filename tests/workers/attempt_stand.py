@@ -1,0 +1,109 @@
+"""One unit in a real repository, a model that plays a script, and a lease that always holds unless a test says no."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from workers.attempt import Job, Places, attempt
+from workers.lease import boottime
+from workers.log import read
+from workers.model.client import ModelClient
+from workers.orders import AgentOrder, UnitOrder, VerifyOrder
+from workers.rehearsal import RehearsalServer
+from workers.session import events as ev
+from workers.session.session import load_events
+from workers.turn.loop import Progress
+
+
+class Killed(BaseException):
+    """The process died here, as far as the log and the worktree can tell."""
+
+
+class FakeLease:
+    """Confirmed at every moment, until `stale` or `lost`."""
+
+    def __init__(self, token: str) -> None:
+        self.unit = "a"
+        self.token = token
+        self.holder = "host:1"
+        self.lost = False
+        self.asked_to_stop = ""
+        self.stale = False
+
+    @property
+    def confirmed_at(self) -> float:
+        return boottime() - 3600 if self.stale else boottime()
+
+
+@dataclass
+class AttemptStand:
+    """A repository, a home outside of it, a server, and how the next order differs from the last."""
+
+    repository: Any
+    home: Path
+    server: RehearsalServer
+    client: ModelClient
+    base: str
+    options: dict[str, Any] = field(default_factory=dict)
+    watch: Callable[[Progress], None] = lambda _: None
+    lease: FakeLease = field(default_factory=lambda: FakeLease("1.1"))
+    changed: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def order(self, *, run: str = "test -f done", protect: tuple[str, ...] = (), **changes: Any) -> UnitOrder:
+        """An order for attempt 1, epoch 1 of unit `a`, with changes."""
+        verify = VerifyOrder(
+            run=run, timeout=20, protect=protect, may_edit=changes.pop("may_edit", ()), setup=changes.pop("setup", None)
+        )
+        model = changes.pop("model", "claude-sonnet-5-5")
+        given = {
+            "night": "1117-k3v",
+            "unit": "a",
+            "attempt": 1,
+            "epoch": 1,
+            "run_id": "r",
+            "goal": "Make it.",
+            "base": self.base,
+            "digest": "d",
+            "repository": str(self.repository.path),
+            "home": str(self.home),
+            "agent": AgentOrder(model=model, base_url=self.server.url),
+            "verify": verify,
+            "rounds": 4,
+            "budget": Decimal(50),
+            "seconds": 60.0,
+            **changes,
+        }
+        return UnitOrder(**given)
+
+    async def run(self, **changes: Any) -> Any:
+        """Attempt an order."""
+        order = self.order(**{**self.options, **changes})
+        self.lease.token = order.token
+        model = order.agent.model
+        job = Job(order, self.lease, self.changed, lambda asked, how: self.client.call(model, asked, how), self.watch)
+        return await attempt(job)
+
+    @property
+    def places(self) -> Places:
+        return Places(self.home, "1117-k3v", "a")
+
+    def events(self, attempt: int = 1) -> list[Any]:
+        """The session's events on disk."""
+        path = self.places.session(attempt)
+        return load_events(path, read(path).records)
+
+    def of(self, kind: type) -> list[Any]:
+        """The session's events of one type."""
+        return [event for event in self.events() if isinstance(event, kind)]
+
+    def told(self) -> list[str]:
+        """The texts that the model was told, each with its source."""
+        return [f"{event.source}: {event.content[0]['text']}" for event in self.of(ev.UserMessage)]
+
+    def worktrees(self) -> list[str]:
+        """Names of the worktrees that are there."""
+        place = self.places.worktrees
+        return sorted(path.name for path in place.iterdir() if path.name != ".trash") if place.is_dir() else []
