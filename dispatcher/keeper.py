@@ -4,6 +4,7 @@ The text is journalled before it is written, and an edit is compared with the re
 rules 19, 20).
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 from dispatcher import edits
@@ -42,15 +43,19 @@ class Keeper:
             self.broken = error
         return self.broken is None
 
-    def save(self, state: State) -> None:
-        """Make `state` the file's content, under the next revision, unless nothing changed.
+    def update(self, change: Callable[[State], State]) -> None:
+        """Apply `change` to the state as it is now, and write what comes out under the next revision.
 
-        Raises EngineError or DiskError when the disk is full; the old content then stays.
+        Nothing is written where nothing changed, or while the file is broken. Raises EngineError or DiskError when
+        the disk is full; the old content then stays.
         """
-        if not self.take_in() or (state == self.state and self._last_seen == render(self.state)):
+        if not self.take_in():
             return
-        moves = _moves(self.state, state)
-        stamped = state.stamped(self._book.ledger.night, self._book.ledger.rev + 1)
+        wanted = change(self.state)
+        if wanted == self.state and self._last_seen == render(self.state):
+            return
+        moves = _moves(self.state, wanted)
+        stamped = wanted.stamped(self._book.ledger.night, self._book.ledger.rev + 1)
         text = render(stamped)
         self._book.note(Written(rev=stamped.rev, text=text, moves=moves))
         self.state = stamped

@@ -9,6 +9,7 @@ import asyncio
 import os
 import signal
 import socket
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, time, timedelta
@@ -18,7 +19,7 @@ import redis
 from dispatcher import engine, preflight
 from dispatcher.book import Book
 from dispatcher.config import Config
-from dispatcher.decide import HandOut, Limits, Plan, View, decide
+from dispatcher.decide import Block, HandOut, Limits, Plan, View, decide
 from dispatcher.display import Display, Row, Snapshot
 from dispatcher.errors import BadInput, DispatcherError, EngineError, WriterLocked
 from dispatcher.fleet import Fleet
@@ -235,7 +236,7 @@ class Night:
         wrong = self._roster.reload()
         if wrong is not None:
             self._display.status(f"unit files  {wrong}; they stay as they were read last")
-        self._keeper.save(self._roster.adopt(self._keeper.state, self._ledger))
+        self._keeper.update(lambda state: self._roster.adopt(state, self._ledger))
         self._inbox.obey(self._home.dropbox, self._keeper.state)
         return self._keeper.broken is None
 
@@ -295,7 +296,7 @@ class Night:
         limits = self._config.limits
         return decide(
             View(
-                state=self._due(),
+                state=self._due(self._keeper.state),
                 units=self._roster.units,
                 ledger=self._ledger,
                 limits=Limits(limits.night, limits.unit, limits.attempts, self._options.slots, self._options.limit),
@@ -306,9 +307,8 @@ class Night:
             )
         )
 
-    def _due(self) -> State:
+    def _due(self, state: State) -> State:
         """Return the state with every move that the journal holds and no state write has made yet."""
-        state = self._keeper.state
         for unit, due in self._ledger.due.items():
             if state.bucket_of(unit) is not None:
                 failures = self._ledger.unit(unit).failures
@@ -318,11 +318,8 @@ class Night:
         return state
 
     def _save(self, plan: Plan) -> None:
-        state = self._due()
-        for block in plan.blocks:
-            state = state.move(block.unit, Bucket.blocked, block.note)
         before = self._keeper.state
-        self._keeper.save(state)
+        self._keeper.update(lambda state: _blocked(self._due(state), plan.blocks))
         for unit in self._keeper.state.ids(Bucket.passed):
             if before.bucket_of(unit) is not Bucket.passed:
                 self._display.note(f"passed      {unit}")
@@ -398,6 +395,14 @@ class Night:
                 rows=[Row(unit, record.progress) for unit, record in flying],
             )
         )
+
+
+def _blocked(state: State, blocks: Iterable[Block]) -> State:
+    """Raise units to `blocked`, unless a person has taken them away meanwhile."""
+    for block in blocks:
+        if block.unit in state.ready():
+            state = state.move(block.unit, Bucket.blocked, block.note)
+    return state
 
 
 def _next(until: time | None) -> datetime | None:

@@ -1,5 +1,6 @@
 """The roster: every unit file, read fresh, and the adoption of what people wrote down into the state."""
 
+from contextlib import suppress
 from pathlib import Path
 
 from dispatcher.config import Config
@@ -57,7 +58,9 @@ class Roster:
         return own or self._config.limits.attempts
 
     def _write(self, unit: UnitFile) -> None:
-        """Keep a typed goal; without a verify in force it could never pass, which `load` says from then on."""
+        """Keep a typed goal. Without a verify in force it could never pass, so it waits until somebody adds one."""
         self._folder.mkdir(parents=True, exist_ok=True)
         write_atomic(self._folder / f"{unit.id}.md", dump(unit).encode())
-        self.units[unit.id] = unit
+        with suppress(BadInput):  # `load` names the fault from now on
+            verify_of(unit, self._config)
+            self.units[unit.id] = unit

@@ -241,7 +241,8 @@ class _Attempt:
 
     async def _worktree(self) -> tuple[Worktree, bool]:
         """Adopt the worktree that is there, or make one at the last checkpoint; True where effects were lost."""
-        alone = await sweep(self.places.tag)
+        is_first = self.order.attempt == 1 and self.session.count(ev.Claim) == 1  # nobody was here before
+        alone = is_first or await sweep(self.places.tag)
         await self.gate.before_effect()
         if not alone:  # somebody is still at work in there, and cannot be killed: leave it to them (rule 7)
             self.name = f"{self.order.unit}.{self.order.attempt}.e{self.order.epoch}"
