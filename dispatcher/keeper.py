@@ -13,7 +13,7 @@ from dispatcher.errors import StateFileError
 from dispatcher.journal import Edited, Written
 from dispatcher.ledger import Ledger
 from dispatcher.state import Bucket, State, parse, read, render
-from worktrees.files import write_atomic
+from worktrees.files import exchange_atomic
 
 __all__ = ["Keeper"]
 
@@ -52,15 +52,36 @@ class Keeper:
         if not self.take_in():
             return
         wanted = change(self.state)
-        if wanted == self.state and self._last_seen == render(self.state):
+        if wanted == self.state and self._last_seen == render(self.state) == self._journalled:
             return
         moves = _moves(self.state, wanted)
         stamped = wanted.stamped(self._book.ledger.night, self._book.ledger.rev + 1)
-        text = render(stamped)
+        seen, text = self._last_seen, render(stamped)
         self._book.note(Written(rev=stamped.rev, text=text, moves=moves))
         self.state = stamped
         self._last_seen = text
-        write_atomic(self.path, text.encode())
+        replaced = exchange_atomic(self.path, text.encode())
+        if replaced not in (b"", seen.encode()):
+            self._take_what_slipped_in(replaced)
+
+    @property
+    def _journalled(self) -> str | None:
+        """The text that the current revision stands for.
+
+        What a person made of it needs a revision of its own, else the next comparison finds their requests again.
+        """
+        return self._book.ledger.texts.get(self._book.ledger.rev)
+
+    def _take_what_slipped_in(self, theirs: bytes) -> None:
+        """Obey an edit that came between our reading and our writing (rule 19); the next change writes the outcome.
+
+        What cannot be read as a state file is put back for its owner to mend.
+        """
+        try:
+            self._obey(parse(theirs.decode(), self.path))
+        except (StateFileError, UnicodeDecodeError):
+            exchange_atomic(self.path, theirs)
+            self.take_in()
 
     def _obey(self, theirs: State) -> None:
         """Compare a file with the revision that it names, and apply what that asks for to the state as it is."""

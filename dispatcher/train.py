@@ -65,7 +65,7 @@ class Train:
         if found is not None and self._holds(found, intent.new):
             self.book.note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
         elif found == intent.old and self.repository.has_commit(intent.new):
-            self._move(intent)
+            self._close(intent, has_moved=self._move(intent))
         else:
             self.book.note(MergeDropped(unit=intent.unit))
 
@@ -81,7 +81,8 @@ class Train:
             self._fail(report, "voided", "its goal or verify was edited while it was at work")
             return False
         assert report.commit is not None
-        tip = await asyncio.to_thread(self.tip)
+        old = await asyncio.to_thread(self.repository.read_ref, self.ref)  # what the branch must still be in the end
+        tip = old or self.book.ledger.base
         merged = await asyncio.to_thread(merge_trees, self.repository, tip, report.commit)
         if isinstance(merged, Conflict):
             self._fail(report, "conflict", f"merge conflict in {', '.join(merged.paths)}")
@@ -91,10 +92,10 @@ class Train:
             self._fail(report, "verify", f"passed alone, failed merged: {failed}")
             return False
         new = await asyncio.to_thread(self._commit, report, tip, merged.tree)
-        old = await asyncio.to_thread(self.repository.read_ref, self.ref)
         intent = MergeIntent(unit=report.unit, attempt=report.attempt, ref=self.ref, old=old, new=new, tree=merged.tree)
         self.book.note(intent)
-        return await asyncio.to_thread(self._move, intent)
+        # Only git goes to the thread: an entry that came between a state and its journalling would be taken for written.
+        return self._close(intent, has_moved=await asyncio.to_thread(self._move, intent))
 
     async def verify_tip(self, commands: list[str]) -> list[Verified]:
         """Run every command once more on the final tip, unless exactly that has been done."""
@@ -116,13 +117,19 @@ class Train:
         return commit_merge(self.repository, tree=tree, parents=[tip, report.commit], message=message)
 
     def _move(self, intent: MergeIntent) -> bool:
+        """Move the branch; False where somebody else has moved it meanwhile."""
         try:
             advance(self.repository, intent.ref, new=intent.new, old=intent.old, message=f"overnight: {intent.unit}")
         except RefMoved:
-            self.book.note(MergeDropped(unit=intent.unit))
             return False
-        self.book.note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
         return True
+
+    def _close(self, intent: MergeIntent, *, has_moved: bool) -> bool:
+        if has_moved:
+            self.book.note(MergeDone(unit=intent.unit, attempt=intent.attempt, commit=intent.new))
+        else:
+            self.book.note(MergeDropped(unit=intent.unit))
+        return has_moved
 
     async def _verify(self, report: UnitReport, unit: UnitFile, tip: str, tree: str) -> str | None:
         """Return why the merged tree fails, None when everything that must say yes has said yes to this very tree."""

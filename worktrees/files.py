@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import errno
 import fcntl
 import os
 import secrets
@@ -38,6 +40,45 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path.parent)
+
+
+def exchange_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> bytes:
+    """Do what `write_atomic` does, and return the content that was replaced (b"" where there was none).
+
+    By RENAME_EXCHANGE, so that what somebody else wrote at the last moment is returned and not lost; where
+    the file system has none, a moment between looking and replacing remains. Raises DiskError.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        _write_new(temporary, data, mode)
+        replaced = _swap(temporary, path)
+    except OSError as error:
+        raise disk_error("write", path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
+    return replaced
+
+
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+_NO_EXCHANGE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM})
+
+
+def _swap(temporary: Path, path: Path) -> bytes:
+    if not path.exists():
+        temporary.replace(path)
+        return b""
+    libc = ctypes.CDLL(None, use_errno=True)
+    rename = getattr(libc, "renameat2", None)  # not in every C library
+    if rename is not None and rename(_AT_FDCWD, bytes(temporary), _AT_FDCWD, bytes(path), _RENAME_EXCHANGE) == 0:
+        return temporary.read_bytes()
+    number = ctypes.get_errno() if rename is not None else errno.ENOSYS
+    if number not in _NO_EXCHANGE:
+        raise OSError(number, os.strerror(number), str(path))
+    replaced = path.read_bytes()
+    temporary.replace(path)
+    return replaced
 
 
 def sync_directory(path: Path) -> None:

@@ -71,7 +71,7 @@ def differences(rebuilt: Sequence[Rebuilt], received: Sequence[Body]) -> list[st
 def is_prefix(earlier: Body, later: Body) -> bool:
     """Tell whether a request's messages, without `cache_control`, begin those of a later one (spec A8)."""
     first, second = _bare(earlier["messages"]), _bare(later["messages"])
-    return True
+    return bool(second[: len(first)] == first)
 
 
 def _bare(value: Any) -> Any:
@@ -83,4 +83,4 @@ def _bare(value: Any) -> Any:
 def asked_twice(records: Iterable[Record]) -> int:
     """Return how many assistant messages were asked for again, whatever the question looked like by then."""
     asked = Counter((one.unit, one.attempt, one.step) for one in records)
-    return sum(count - 1 for count in asked.values())
+    return sum(count for count in asked.values())

@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from night_stand import QUICK, Ended, Project, bash, made_by, makes, plays, project_with, says, until
+from night_stand import QUICK, Ended, Project, bash, makes, plays, project_with, says, until
 
 from dispatcher.journal import Edited, MergeDone, MergeFailed, Ordered, Reported
 
-pytestmark = pytest.mark.xdist_group("edits by hand")  # one night for all of them
 
-UNITS = ("holds", "edited-inflight", "fails-once", "drop-me", "waive-me", "wait-last")
+UNITS = ("holds", "edited-inflight", "edited-unseen", "fails-once", "drop-me", "waive-me", "wait-last")
 
 
 @dataclass
@@ -39,6 +38,7 @@ def story(module_folder: Path) -> Iterator[Story]:
         {
             "holds": gated(second, "holds.txt"),
             "edited-inflight": {"attempts": {1: gated(first, "inflight.txt"), 2: makes("inflight.txt", "again")}},
+            "edited-unseen": {"attempts": {1: gated(first, "unseen.txt"), 2: makes("unseen.txt", "again")}},
             "fails-once": {"attempts": {1: [says("I cannot.")], 2: makes("once.txt")}},
             "wait-last": makes("last.txt"),
             "newcomer": makes("newcomer.txt"),
@@ -56,27 +56,28 @@ def story(module_folder: Path) -> Iterator[Story]:
 
 
 def tell(project: Project, first: Path, second: Path) -> Story:
-    run = project.start("run", "-j", "4")
+    run = project.start("run", "-j", "5")
     until(lambda: project.ids("blocked") == ["fails-once"], "it fails")
-    until(lambda: project.calls("edited-inflight") and project.calls("holds"), "both are at work")
+    until(lambda: all(project.calls(unit) for unit in UNITS[:3]), "the gated ones are at work")
     edit(project, lambda text: text.replace(line_of(text, "fails-once"), "").replace("## open\n", "## open\n- fails-once\n"))
     until(lambda: "fails-once" in project.ids("passed"), "a retry by hand")
     edit(project, lambda text: text.replace("- drop-me\n", ""))
     until(lambda: any(entry.cancelled for entry in project.journal(Edited)), "a removal by hand")
     edit(project, lambda text: text.replace("- waive-me\n", "").replace("## passed\n", "## passed\n- waive-me\n"))
     until(lambda: any(entry.waived for entry in project.journal(Edited)), "a waiver by hand")
+    project.unit("edited-inflight", "test -f inflight.txt && true")
     edit(project, lambda text: text.replace("## open\n", "## open\n- typed-now: Write typed.txt\n"))
     until(lambda: "typed-now" in project.ids("passed"), "a unit typed by hand")
-    project.unit("edited-inflight", "test -f inflight.txt && true")
     good = project.state_path.read_bytes()
     broken = good.replace(b"## open", b"## opne")
     replace(project.state_path, broken)
     until(lambda: "until it is mended" in run.out.read_text(), "the broken file is noticed")
     ordered = len(project.journal(Ordered))
     project.unit("newcomer", "test -f newcomer.txt")
+    project.unit("edited-unseen", "test -f unseen.txt && true")
     first.touch()
-    until(lambda: "edited-inflight" in [entry.report.unit for entry in project.journal(Reported)], "a report meanwhile")
-    until(lambda: project.journal(MergeFailed), "its verdict is void")
+    until(lambda: set(UNITS[1:3]) <= {entry.report.unit for entry in project.journal(Reported)}, "reports meanwhile")
+    until(lambda: project.journal(MergeFailed), "a verdict is void")
     while_broken = [entry.unit for entry in project.journal(Ordered)[ordered:]]
     after = project.state_path.read_bytes()
     replace(project.state_path, good)
@@ -142,17 +143,23 @@ def test_a_file_that_is_broken_meanwhile_stops_the_hand_out_and_is_not_touched(s
     """The line is named, nothing is handed out or written, reports are still taken; mended, the night goes on."""
     assert story.broken_after == story.broken
     assert story.orders_while_broken == []
-    assert re.search(r"state file .*state\.md:\d+: unknown heading '## opne'.*mended", story.ended.out)
+    assert re.search(r"state file .*state\.md:\d+: unknown heading .*opne.*mended", story.ended.out)
     assert "newcomer" in story.project.ids("passed")
 
 
 def test_a_unit_edited_in_flight_has_its_verdict_voided(story: Story) -> None:
     """A pass under another verify is no pass: it is done again under the one in force."""
-    assert [(entry.unit, entry.why) for entry in story.project.journal(MergeFailed)] == [("edited-inflight", "voided")]
+    assert ("edited-inflight", "voided") in [(entry.unit, entry.why) for entry in story.project.journal(MergeFailed)]
     assert attempts(story, "edited-inflight") == [1, 2]
     goal = story.project.messages("edited-inflight", 2)[0]
     assert "test -f inflight.txt && true" in goal
     assert "was edited while it was at work" in goal
+
+
+@pytest.mark.xfail(strict=True, reason="night.py: unit files are not read while the state file is broken")
+def test_a_unit_edited_while_the_state_file_is_broken_has_its_verdict_voided_too(story: Story) -> None:
+    """Rule 17 knows no exception: what is merged has passed under the digest in force."""
+    assert attempts(story, "edited-unseen") == [1, 2]
 
 
 def test_the_run_ends_with_all_that_was_left_passed(story: Story) -> None:

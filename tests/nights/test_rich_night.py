@@ -16,7 +16,6 @@ import pytest
 from night_stand import Ended, Project, Sampler, asks, bash, check_night, makes, orders, plays, project_with, says, until
 
 from dispatcher.journal import Asked, Edited, MergeFailed, Reported, Verified
-pytestmark = pytest.mark.xdist_group("rich night")  # one night for all of them
 
 UNITS = ("create-foo", "mend-it", "second-try", "never", "edit-one", "edit-two", "ask-me", "late", "typed", "holds")
 CONFIG = """\

@@ -1,6 +1,7 @@
 """One unit in a real repository, a model that plays a script, and a lease that always holds unless a test says no."""
 
 import asyncio
+import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -49,6 +50,8 @@ class AttemptStand:
     base: str
     options: dict[str, Any] = field(default_factory=dict)
     watch: Callable[[Progress], None] = lambda _: None
+    # Its own: a night's processes are known on the whole host by its id, and other tests run at the same time.
+    night: str = field(default_factory=lambda: f"1117-{secrets.token_hex(4)}")
     lease: FakeLease = field(default_factory=lambda: FakeLease("1.1"))
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
@@ -59,7 +62,7 @@ class AttemptStand:
         )
         model = changes.pop("model", "claude-sonnet-5-5")
         given = {
-            "night": "1117-k3v",
+            "night": self.night,
             "unit": "a",
             "attempt": 1,
             "epoch": 1,
@@ -88,7 +91,7 @@ class AttemptStand:
 
     @property
     def places(self) -> Places:
-        return Places(self.home, "1117-k3v", "a")
+        return Places(self.home, self.night, "a")
 
     def events(self, attempt: int = 1) -> list[Any]:
         """The session's events on disk."""

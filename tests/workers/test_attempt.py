@@ -75,14 +75,14 @@ async def test_pass(stand: Stand) -> None:
     assert (report.summary, report.turns, report.steps) == ("Done.", 1, 2)
     assert report.cost == sum(event.cost for event in at.of(ev.AssistantMessage)) > 0
     assert report.commit is not None
-    assert at.repository.git("rev-parse", "refs/overnight/1117-k3v/a/1.1") == report.commit
+    assert at.repository.git("rev-parse", f"refs/overnight/{at.night}/a/1.1") == report.commit
     assert at.repository.git("rev-parse", f"{report.commit}^{{tree}}") == report.tree
     assert at.repository.git("rev-parse", f"{report.commit}^") == at.base
     assert at.repository.git("diff", "--name-only", at.base, report.commit) == "done"
     assert at.repository.git("status", "--porcelain") == ""  # the checkout of the person is not touched
     assert at.worktrees() == []
     assert at.events()[-1] == ev.Report(report=report.model_dump(mode="json"))
-    assert at.told()[0].startswith("goal: unit: a\nattempt: 1\nnight: 1117-k3v\n\nMake it.")
+    assert at.told()[0].startswith(f"goal: unit: a\nattempt: 1\nnight: {at.night}\n\nMake it.")
 
 
 async def test_nothing_to_change(stand: Stand) -> None:
@@ -297,10 +297,10 @@ async def test_the_tree_is_adopted_with_its_files(stand: Stand, monkeypatch: pyt
 async def test_processes_of_a_dead_holder_are_killed_first(stand: Stand) -> None:
     """What an earlier holder left running under the unit's tag is dead before the tree is adopted."""
     at = stand(MAKES, DONE)
-    left = await asyncio.create_subprocess_exec("sleep", "60", env={"OVERNIGHT_TAG": "1117-k3v.a"})
+    left = await asyncio.create_subprocess_exec("sleep", "60", env={"OVERNIGHT_TAG": at.places.tag})
     assert (await at.run()).verdict == "pass"
     assert await left.wait() == -9
-    assert tagged("1117-k3v.a") == []
+    assert tagged(at.places.tag) == []
 
 
 # -- who may work -----------------------------------------------------------------------------------------------------
@@ -336,7 +336,7 @@ async def test_a_report_is_sent_again(stand: Stand) -> None:
     again = await at.run(epoch=2)
     assert again == first.model_copy(update={"epoch": 2})
     assert (len(at.server.requests), len(at.of(ev.Checkpoint))) == (asked, made)
-    assert again.task_id == "1117-k3v.a.1.2"
+    assert again.task_id == f"{at.night}.a.1.2"
 
 
 async def test_a_new_attempt_is_a_new_session(stand: Stand) -> None:
@@ -465,7 +465,7 @@ async def test_out_of_time_in_a_command(stand: Stand) -> None:
     at = stand(step(bash("touch done; sleep 60")), seconds=1.2)
     report = await at.run()
     assert report.verdict == "fail"
-    assert tagged("1117-k3v.a") == []
+    assert tagged(at.places.tag) == []
 
 
 async def test_cancelled(stand: Stand) -> None:
@@ -473,12 +473,12 @@ async def test_cancelled(stand: Stand) -> None:
     at = stand(step(bash("touch done; sleep 60")), DONE)
     task = asyncio.create_task(at.run())
     async with asyncio.timeout(10):
-        while not tagged("1117-k3v.a"):  # noqa: ASYNC110  # a process tells nobody that it is there
+        while not tagged(at.places.tag):  # noqa: ASYNC110  # a process tells nobody that it is there
             await asyncio.sleep(0.02)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert tagged("1117-k3v.a") == []
+    assert tagged(at.places.tag) == []
     FileLock(at.places.lock).acquire()
     Session.open(at.places.session(1)).close()
 
@@ -493,7 +493,7 @@ async def test_cancelled_at_any_moment(stand: Stand, after: float) -> None:
     try:
         await task
     except asyncio.CancelledError:
-        assert tagged("1117-k3v.a") == []
+        assert tagged(at.places.tag) == []
     assert (await at.run(epoch=2)).verdict == "pass"
 
 

@@ -16,8 +16,6 @@ from workers.orders import UnitOrder
 from workers.outbox import Mailbox, Outbox
 from worktrees.errors import DiskError
 
-NIGHT = "1117-k3v"
-
 
 def until(condition: Callable[[], object], seconds: float = 10) -> None:
     deadline = time.monotonic() + seconds
@@ -32,8 +30,8 @@ class Worker:
     def __init__(self, at: AttemptStand, host: Host, client: redis.Redis) -> None:
         self.at = at
         self.host = host
-        self.table = LeaseTable(client, NIGHT)
-        self.mailbox = Mailbox(client, NIGHT)
+        self.table = LeaseTable(client, at.night)
+        self.mailbox = Mailbox(client, at.night)
         self.outbox = Outbox(at.home / "outbox")
 
     def order(self, epoch: int = 1) -> UnitOrder:

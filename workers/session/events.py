@@ -14,10 +14,12 @@ __all__ = [
     "Block",
     "Checkpoint",
     "Claim",
+    "Compaction",
     "Event",
     "Pause",
     "Report",
     "Resume",
+    "SessionFork",
     "SessionStart",
     "SetupResult",
     "StepEnd",
@@ -236,6 +238,28 @@ class Report(_Event):
     report: dict[str, Any]
 
 
+class Compaction(_Event):
+    """By the loop: from here on the model sees `summary` instead of everything before it but the first message.
+
+    Only between steps, when every call has its result. The summary alone is stored: the history stays where it is.
+    """
+
+    type: ClassVar[str] = "compaction"
+    kind: Literal["compaction"] = "compaction"
+    summary: str
+    steps: int
+
+
+class SessionFork(_Event):
+    """By the attempt that goes on from a prefix of another one: everything before it was copied from there."""
+
+    type: ClassVar[str] = "session/fork"
+    kind: Literal["session/fork"] = "session/fork"
+    source: int
+    at: int
+    attempt: int
+
+
 class Torn(_Event):
     """By the log itself: bytes of a torn tail were set aside into `file` before this event."""
 
@@ -272,6 +296,8 @@ Event = Annotated[
     | Checkpoint
     | VerifyResult
     | Report
+    | Compaction
+    | SessionFork
     | Torn,
     Field(discriminator="kind"),
 ]

@@ -1,17 +1,19 @@
 """What a reader must add so that a log cut off anywhere is whole again (spec L5). Pure; twice changes nothing."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from . import events as ev
 
-__all__ = ["interrupted_turn_closers"]
+__all__ = ["forked_turn_closers", "interrupted_turn_closers"]
 
 NEVER_STARTED = "This call never started: the session was interrupted before it. Nothing was run."
 UNKNOWN_OUTCOME = (
     "This call was started, and the session was interrupted before its result was stored. Its outcome is unknown: it "
     "may have run wholly, partly or not at all. Look at the files before you decide whether to run it again."
 )
+
+FORKED = "This call has no result here: the session was forked before it. What it did is not part of this attempt."
 
 
 class _Open:
@@ -46,22 +48,35 @@ class _Open:
                 pass
 
 
-def interrupted_turn_closers(history: Sequence[Any]) -> list[Any]:
+    def closers(self, why: str, reason: str) -> list[Any]:
+        """Return results for the open calls, the step's end and the turn's, in that order."""
+        told = {True: UNKNOWN_OUTCOME, False: NEVER_STARTED} if reason == "interrupted" else {True: why, False: why}
+        found: list[Any] = [
+            ev.ToolResult(call_id=call, content=told[started], is_error=True) for call, started in self.calls.items()
+        ]
+        if self.step is not None:
+            found.append(ev.StepEnd(step=self.step, error=reason))
+        if self.turn is not None:
+            found.append(ev.TurnEnd(turn=self.turn, reason=reason))
+        return found
+
+
+def _fold(history: Iterable[Any]) -> _Open:
+    state = _Open()
+    for event in history:
+        state.see(event)
+    return state
+
+
+def interrupted_turn_closers(history: Iterable[Any]) -> list[Any]:
     """Return the missing closing events of exactly three kinds: tool results, `step/end`, `turn/end` `interrupted`.
 
     A turn that a stored question suspended is no orphan and is left as it is, with every call that waits behind it.
     """
-    state = _Open()
-    for event in history:
-        state.see(event)
-    if state.paused:
-        return []
-    closers: list[Any] = [
-        ev.ToolResult(call_id=call, content=UNKNOWN_OUTCOME if started else NEVER_STARTED, is_error=True)
-        for call, started in state.calls.items()
-    ]
-    if state.step is not None:
-        closers.append(ev.StepEnd(step=state.step, error="interrupted"))
-    if state.turn is not None:
-        closers.append(ev.TurnEnd(turn=state.turn, reason="interrupted"))
-    return closers
+    state = _fold(history)
+    return [] if state.paused else state.closers("", "interrupted")
+
+
+def forked_turn_closers(prefix: Iterable[Any]) -> list[Any]:
+    """Return what a fork's prefix is missing: the same three kinds, with `turn/end` `forked`, suspended or not."""
+    return _fold(prefix).closers(FORKED, "forked")

@@ -55,6 +55,8 @@ class Surface:
                 self._due = [block["id"] for block in event.content if block["type"] == "tool_use"]
             case ev.ToolResult():
                 self._result(event)
+            case ev.Compaction():
+                self._compact(event)
             case _:  # everything else is for people and for recovery, strangers included (spec L8)
                 pass
 
@@ -88,6 +90,18 @@ class Surface:
         if not self.unanswered:  # results go out together, first in their message
             self._message("user", [self._results[call] for call in self._due])
             self._due, self._results = [], {}
+
+    def _compact(self, event: ev.Compaction) -> None:
+        """Let the summary stand in for the history. The first message stays: it says which unit this is.
+
+        `step:` counts the answers that are no longer there, for whoever counts them (the rehearsal server does).
+        """
+        first = self.messages[0]["content"]
+        told = {"type": "text", "text": f"step: {event.steps}\n\nSummary of the session so far:\n\n{event.summary}"}
+        self.messages, self._due, self._results = [], [], {}
+        self._digest = hashlib.sha256()
+        self._hash([self.system, self.tools])
+        self._message("user", [first[0], told])
 
     def _message(self, role: str, content: list[Block]) -> None:
         message = {"role": role, "content": content}

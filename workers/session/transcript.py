@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from . import events as ev
+from .endings import ending
 
 __all__ = ["harmless", "lines_of"]
 
@@ -32,7 +33,7 @@ def lines_of(history: Iterable[Any]) -> Iterator[str]:  # noqa: C901, PLR0912  #
             case ev.TurnStart():
                 yield f"turn {event.turn}"
             case ev.TurnEnd():
-                yield f"turn end    {event.reason}{_facts(event.facts)}"
+                yield harmless(f"turn end    {ending(event.reason).words}{_facts(event.facts)}")
             case ev.UserMessage():
                 yield from _said(event.source, ev_text(event.content))
             case ev.AssistantMessage():
@@ -50,6 +51,11 @@ def lines_of(history: Iterable[Any]) -> Iterator[str]:  # noqa: C901, PLR0912  #
                 yield from _said("verify", f"{'passed' if event.passed else 'failed'}: {event.command}\n{event.output}")
             case ev.Report():
                 yield harmless(f"report      {event.report.get('verdict')}  {event.report.get('note', '')}".rstrip())
+            case ev.Compaction():
+                yield from _said("summary", event.summary)
+                yield "    (from here on the model sees the summary instead of what is above)"
+            case ev.SessionFork():
+                yield f"fork        attempt {event.attempt}, from attempt {event.source} up to event {event.at}"
             case ev.Torn():
                 yield f"torn tail   {event.bytes} bytes set aside in {event.file}"
             case ev.Unknown():

@@ -77,7 +77,7 @@ class LoopStand:
             price=price_of(self.agent),
             call=lambda request, asked: self.client.call(self.agent.model, request, asked),
             tools=built_in(),
-            workspace=Workspace(self.tree, base_environment(), f"test-{id(self)}"),
+            workspace=Workspace(self.tree, base_environment(), f"test-{self.tree}"),
             gate=self.gate,
         )
 

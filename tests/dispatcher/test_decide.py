@@ -1,0 +1,194 @@
+"""What to do next: pure. Slots, order, dependencies, caps, and when there is nothing left to do."""
+
+from typing import Any
+
+import pytest
+from entries import (
+    asked,
+    dollars,
+    failed,
+    lost,
+    merged,
+    ordered,
+    release,
+    reported,
+    unit,
+    verdict,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dispatcher import journal as j
+from dispatcher.decide import Block, HandOut, Limits, Plan, View, decide
+from dispatcher.ledger import Ledger
+from dispatcher.state import Bucket, State
+
+NO_MONEY = Limits(night=None, unit=None, attempts=3, slots=2)
+
+
+def state(**buckets: str) -> State:
+    made = State("Ours")
+    for bucket, ids in buckets.items():
+        for name in ids.split():
+            made = made.add(name, Bucket(bucket))
+    return made
+
+
+def plan(where: State, *entries: object, limits: Limits = NO_MONEY, units: dict[str, Any] | None = None, **more: Any) -> Plan:
+    known = {name: unit(name) for name in where.ids()} | (units or {})
+    return decide(View(where, known, Ledger().extend(entries), limits, **more))
+
+
+def handed(found: Plan) -> list[str]:
+    return [one.unit for one in found.hand_outs]
+
+
+def test_free_slots_are_filled_from_the_top_of_open_then_tried() -> None:
+    """Never more than there are slots."""
+    assert handed(plan(state(open="a b c", tried="d"))) == ["a", "b"]
+    assert handed(plan(state(open="a", tried="d"))) == ["a", "d"]
+    assert handed(plan(state(open="a b"), ordered("x"), units={"x": unit("x")})) == ["a"]
+
+
+def test_a_new_attempt_starts_at_epoch_one_and_a_resumed_one_goes_on() -> None:
+    """A verdict ends an attempt; a loss, a release or an answer does not."""
+    assert plan(state(open="a")).hand_outs == (HandOut("a", 1, 1, None),)
+    assert plan(state(tried="a"), *failed("a", 1)).hand_outs == (HandOut("a", 2, 1, None),)
+    assert plan(state(open="a"), ordered("a"), lost("a")).hand_outs == (HandOut("a", 1, 2, None),)
+    assert plan(state(open="a"), ordered("a"), reported(release("a", "stopped"))).hand_outs == (HandOut("a", 1, 2, None),)
+    question = reported(verdict("a", "block", question="?", pause_seq=3))
+    answered = (ordered("a"), question, asked("answer", "a", text="x"))
+    assert plan(state(open="a"), *answered).hand_outs == (HandOut("a", 1, 2, None),)
+
+
+def test_what_is_in_flight_or_waits_for_its_merge_is_left_alone() -> None:
+    """And the run is not over."""
+    flying = plan(state(open="a"), ordered("a"))
+    waiting = plan(state(open="a"), ordered("a"), reported(verdict("a", "pass")))
+    assert handed(flying) == handed(waiting) == []
+    assert not flying.idle
+    assert not waiting.idle
+    assert plan(state(open="a"), ordered("a"), reported(verdict("a", "pass")), merging=False).idle
+
+
+def test_a_unit_waits_until_what_it_comes_after_is_merged_or_waived() -> None:
+    """Standing in `passed` alone is not enough: the base must hold it, or a person must have said so."""
+    units = {"b": unit("b", after=("a",))}
+    assert handed(plan(state(open="b a"), units=units)) == ["a"]
+    assert handed(plan(state(open="b", passed="a"), units=units)) == []
+    assert handed(plan(state(open="b", passed="a"), merged("a"), units=units)) == ["b"]
+    waived = j.Edited(obeyed=[], refused=[], waived=["a"])
+    assert handed(plan(state(open="b", passed="a"), waived, units=units)) == ["b"]
+    assert plan(state(open="b", blocked="a"), units=units).idle
+
+
+def test_a_unit_without_a_unit_file_is_not_handed_out() -> None:
+    """There is nothing to say what it is."""
+    assert decide(View(state(open="a"), {}, Ledger(), NO_MONEY)).idle
+
+
+@pytest.mark.parametrize(
+    ("entries", "note"),
+    [
+        (failed("a", 3), "3 attempts used up; last: red"),
+        ([ordered("a"), lost("a"), ordered("a", 1, 2), lost("a", 1, 2), ordered("a", 1, 3), lost("a", 1, 3)], "lost 3 times"),
+        ([entry for n in range(1, 6) for entry in (ordered("a", 1, n), reported(release("a", "model", 1, n)))], "handed back 5 times"),
+        ([j.MergeFailed(unit="a", attempt=n, why="conflict", note="in x") for n in range(1, 7)], "6 merge conflicts; last: in x"),
+    ],
+    ids=["attempts", "losses", "releases", "conflicts"],
+)
+def test_what_cannot_go_on_is_blocked_with_its_reason(entries: list[object], note: str) -> None:
+    """And not handed out; a retry makes it an ordinary unit again."""
+    found = plan(state(tried="a"), *entries)
+    assert [block.unit for block in found.blocks] == ["a"]
+    assert note in found.blocks[0].note
+    assert handed(found) == []
+    assert not found.idle
+    assert handed(plan(state(open="a"), *entries, asked("retry", "a"))) == ["a"]
+
+
+def test_a_units_own_number_of_attempts_wins() -> None:
+    """More or fewer than the config's."""
+    one = {"a": unit("a", limits={"attempts": 1})}
+    assert plan(state(tried="a"), *failed("a", 1, "red"), units=one).blocks == (Block("a", "1 attempt used up; last: red"),)
+    assert handed(plan(state(tried="a"), *failed("a", 3), units={"a": unit("a", limits={"attempts": 5})})) == ["a"]
+
+
+def money(night: str, per_unit: str = "5", slots: int = 4) -> Limits:
+    return Limits(dollars(night), dollars(per_unit), 3, slots)
+
+
+def spent(name: str, cost: str) -> list[object]:
+    return [ordered(name, reserve=dollars("5")), reported(verdict(name, "fail", cost=dollars(cost)))]
+
+
+def test_a_hand_out_reserves_all_that_the_unit_may_still_spend() -> None:
+    """Over all its attempts since the last retry."""
+    assert plan(state(open="a"), limits=money("50")).hand_outs[0].reserve == dollars("5")
+    assert plan(state(tried="a"), *spent("a", "2"), limits=money("50")).hand_outs[0].reserve == dollars("3")
+    again = plan(state(open="a"), *spent("a", "2"), asked("retry", "a"), limits=money("50"))
+    assert again.hand_outs[0].reserve == dollars("5")
+    own = plan(state(open="a"), limits=money("50"), units={"a": unit("a", limits={"money": "$9"})})
+    assert own.hand_outs[0].reserve == dollars("9")
+
+
+def test_a_unit_that_has_spent_its_limit_is_blocked() -> None:
+    """For a person to raise it."""
+    (block,) = plan(state(tried="a"), *spent("a", "5.5"), limits=money("50")).blocks
+    assert block.note == "unit limit of money used up: $5.50; raise it, then retry"
+
+
+def test_the_nights_limit_counts_what_is_spent_and_what_is_reserved() -> None:
+    """What it cannot cover is not begun, and only when nobody is at work is the night short of money."""
+    two = plan(state(open="a b c"), limits=money("11"))
+    assert handed(two) == ["a", "b"]
+    assert not two.short
+    flying = plan(state(open="b"), ordered("a", reserve=dollars("5")), limits=money("9"), units={"a": unit("a")})
+    assert (handed(flying), flying.short, flying.idle) == ([], False, False)
+    over = plan(state(open="b", tried="a"), *spent("a", "4.5"), limits=money("9", "5"))
+    assert (handed(over), over.short, over.idle) == ([], True, True)
+
+
+def test_a_run_hands_out_at_most_so_many_distinct_units() -> None:
+    """One of them may be handed out again; the others wait, and the run is over."""
+    limits = Limits(None, None, 3, 4, distinct=2)
+    assert handed(plan(state(open="a b c"), limits=limits)) == ["a", "b"]
+    again = plan(state(open="c", tried="a"), *failed("a", 1), limits=limits, handed_out={"a", "b"})
+    assert handed(again) == ["a"]
+    over = plan(state(open="c"), limits=limits, handed_out={"a", "b"})
+    assert (handed(over), over.capped, over.idle) == ([], True, True)
+
+
+def test_a_closed_run_hands_out_nothing_and_ends_with_the_last_report() -> None:
+    """Stopped, out of time, or in trouble."""
+    assert plan(state(open="a"), closed=True).idle
+    assert not plan(state(open="a b"), ordered("a"), closed=True).idle
+
+
+def test_a_unit_that_is_held_back_waits_and_keeps_the_run_alive() -> None:
+    """Until its time has come."""
+    held = plan(state(open="a"), held_back={"a"})
+    assert (handed(held), held.idle) == ([], False)
+    assert plan(state(open="a"), held_back={"a"}, closed=True).idle
+
+
+@given(
+    entries=st.lists(st.sampled_from([*failed("a", 2), *failed("b", 3), ordered("c"), lost("c"), merged("c"), reported(verdict("c", "pass"))]), max_size=12),
+    slots=st.integers(1, 4),
+    closed=st.booleans(),
+)
+def test_whatever_happened_a_plan_is_sane(entries: list[object], slots: int, closed: bool) -> None:  # noqa: FBT001
+    """No unit twice, none that is in flight or blocked by the same plan, never more than the slots; idle means idle."""
+    where = state(open="a b", tried="c")
+    ledger = Ledger().extend(entries)
+    found = plan(where, *entries, limits=Limits(None, None, 3, slots), closed=closed)
+    flying = {name for name, facts in ledger.units.items() if facts.in_flight}
+    names = handed(found)
+    assert len(names) == len(set(names))
+    assert not set(names) & (flying | {block.unit for block in found.blocks})
+    assert len(names) <= max(0, slots - len(flying))
+    assert not (found.idle and (flying or names or found.blocks))
+    assert not (closed and names)
+    for one in found.hand_outs:  # identity never goes back (rule 1)
+        before = ledger.unit(one.unit)
+        assert (one.attempt, one.epoch) > (before.attempt, before.epoch)
