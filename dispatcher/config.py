@@ -7,7 +7,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import time
+from datetime import time, timedelta
 from decimal import Decimal, InvalidOperation
 from difflib import get_close_matches
 from pathlib import Path
@@ -33,9 +33,11 @@ __all__ = [
     "DEFAULT_PROTECT",
     "Command",
     "Config",
+    "Days",
     "Effort",
     "EngineConfig",
     "Glob",
+    "KeepConfig",
     "LimitsConfig",
     "MergeConfig",
     "ModelConfig",
@@ -44,6 +46,7 @@ __all__ = [
     "Seconds",
     "SetupConfig",
     "VerifyConfig",
+    "days",
     "load",
     "money",
     "parse",
@@ -108,6 +111,16 @@ def _seconds_of(value: object) -> float:
     return hours * 3600 + minutes * 60 + rest
 
 
+def days(value: object) -> timedelta:
+    """Read a period for keeping: "30d", "8w" or 0. Raises ValueError."""
+    found = re.fullmatch(r"([0-9]{1,5})([dw])", value) if isinstance(value, str) else None
+    if found is not None:
+        return timedelta(days=int(found[1]) * (7 if found[2] == "w" else 1))
+    if value == 0 and not isinstance(value, bool):
+        return timedelta(0)
+    raise ValueError('a period looks like "30d" or "8w"')
+
+
 def _clock(value: object) -> object:
     """Read "07:00"; TOML's own 07:00:00 is a time already."""
     if isinstance(value, str):
@@ -137,6 +150,9 @@ Money = Annotated[Decimal, BeforeValidator(money)]
 
 Seconds = Annotated[float, BeforeValidator(seconds)]
 """Seconds, more than 0."""
+
+Days = Annotated[timedelta, BeforeValidator(days)]
+"""A period of whole days."""
 
 Glob = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True), AfterValidator(_glob)]
 """A path pattern relative to the repository's top; `**` crosses folders."""
@@ -262,6 +278,19 @@ class EngineConfig(_Section):
         return self
 
 
+class KeepConfig(_Section):
+    """How long finished nights are kept before `overnight prune` would delete what is left of them."""
+
+    sessions: Days = timedelta(days=30)
+    journals: Days = timedelta(days=180)
+
+    @model_validator(mode="after")
+    def _journals_outlive_sessions(self) -> Self:
+        if self.journals < self.sessions:
+            raise ValueError("journals must be kept at least as long as sessions: they say what the sessions are")
+        return self
+
+
 class Config(_Section):
     """The whole file. `base` is the branch that units start from; "" means what is checked out."""
 
@@ -272,6 +301,7 @@ class Config(_Section):
     merge: MergeConfig = MergeConfig()
     limits: LimitsConfig = LimitsConfig()
     engine: EngineConfig = EngineConfig()
+    keep: KeepConfig = KeepConfig()
 
     @field_validator("base")
     @classmethod
@@ -416,4 +446,8 @@ _TEMPLATE = """\
 # beat = "1s"                     # how often a worker says that it lives
 # lost_after = 10                 # beats without a sign of life
 # fence = "5s"                    # a worker without a confirmed beat for so long pauses
+
+[keep]                            # for `overnight prune`; nothing is ever deleted without it
+# sessions = "30d"                # after a night has ended
+# journals = "180d"
 """

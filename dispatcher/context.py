@@ -14,7 +14,7 @@ from dispatcher.home import Home
 from dispatcher.journal import read_journal
 from dispatcher.ledger import Ledger
 from dispatcher.opening import read_state
-from dispatcher.state import State
+from dispatcher.state import State, is_unit_id
 from dispatcher.units import UNITS_PATH, UnitFile, load_all
 from worktrees.repository import Repository
 
@@ -77,14 +77,29 @@ class Context:
             self.state.note_of(unit)
         return unit
 
-    def sessions(self, unit: str) -> dict[int, Path]:
-        """Return the session logs of a unit by attempt. Raises BadInput when it has none yet."""
-        folder = self.home.unit(self.state.night, unit) if self.state.night else None
-        found = sorted(folder.glob("*/session.jsonl")) if folder is not None else []
-        logs = {int(path.parent.name): path for path in found if path.parent.name.isdigit()}
+    def sessions(self, unit: str, night: str = "") -> dict[int, Path]:
+        """Return the session logs of a unit by attempt, in this night or in an earlier one; each may be compressed.
+
+        Raises BadInput when it has none.
+        """
+        if night and not self.home.is_night(night):
+            raise BadInput(f"there is no night {night!r} in {self.home.nights}", field="--night")
+        if night and not is_unit_id(unit):
+            raise BadInput(f"{unit!r} cannot be a unit's id")
+        chosen = night or self.state.night
+        logs = self.home.sessions(chosen, unit) if chosen else {}
         if not logs:
-            raise BadInput(f"{unit} has no session yet: no worker has taken it up")
-        return dict(sorted(logs.items()))
+            where = f" in night {night}" if night else " yet: no worker has taken it up"
+            raise BadInput(f"{unit} has no session{where}")
+        return logs
+
+    def session(self, unit: str, attempt: int | None, night: str = "") -> tuple[int, Path, int]:
+        """Return an attempt (the newest where None) with its session log, and the newest. Raises BadInput."""
+        logs = self.sessions(unit if night else self.known(unit), night)
+        number = attempt or max(logs)
+        if number not in logs:
+            raise BadInput(f"{unit} has no attempt {number}; there are {', '.join(map(str, logs))}", field="--attempt")
+        return number, logs[number], max(logs)
 
 
 def _with_broker(found: Config, url: str | None) -> Config:

@@ -130,7 +130,7 @@ def _attempts(unit: str, view: View) -> int:
 
 def _is_ready(unit: str, view: View, *, ignore_hold: bool = False) -> bool:
     facts = view.ledger.unit(unit)
-    if facts.in_flight or facts.waiting is not None or unit not in view.units:
+    if facts.in_flight or facts.waiting is not None or facts.merged is not None or unit not in view.units:
         return False
     if unit in view.held_back and not ignore_hold:
         return False

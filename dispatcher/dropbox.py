@@ -25,6 +25,7 @@ __all__ = [
     "Approve",
     "Cancel",
     "Deny",
+    "Fork",
     "Request",
     "Retry",
     "Stop",
@@ -100,13 +101,22 @@ class Cancel(_Asked):
     unit: UnitId
 
 
+class Fork(_Asked):
+    """Go on with `unit` in a new attempt, from the first `keep` events of `attempt` (spec L11)."""
+
+    kind: Literal["fork"] = "fork"
+    unit: UnitId
+    attempt: Annotated[int, Field(ge=1)]
+    keep: Annotated[int, Field(ge=1)]
+
+
 class Stop(_Asked):
     """Hand out nothing more and end the run."""
 
     kind: Literal["stop"] = "stop"
 
 
-Request = Annotated[Answer | Approve | Deny | Tell | Retry | Cancel | Stop, Field(discriminator="kind")]
+Request = Annotated[Answer | Approve | Deny | Tell | Retry | Fork | Cancel | Stop, Field(discriminator="kind")]
 """Whatever can be asked for. A new kind is a new class here, with its own `kind`."""
 
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Request)

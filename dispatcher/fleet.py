@@ -56,6 +56,7 @@ class Fleet:
                 base=order.base,
                 digest=order.digest,
                 reserve=reserve,
+                fork=order.fork,
             )
         )
         self.display.note(f"order       {order.unit} {order.token}")

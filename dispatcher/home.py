@@ -15,6 +15,7 @@ from typing import Self
 
 from dispatcher.errors import BadInput, EngineError
 from dispatcher.state import is_unit_id
+from workers.closed import is_stored
 
 __all__ = ["SOCKET_PATH_LIMIT", "Home"]
 
@@ -138,6 +139,29 @@ class Home:
     def session(self, night: str, unit: str, attempt: int) -> Path:
         """Return the session log of an attempt."""
         return self.attempt(night, unit, attempt) / "session.jsonl"
+
+    def is_night(self, night: str) -> bool:
+        """Tell whether a night of that id has left a folder here."""
+        return is_unit_id(night) and self.night(night).is_dir()
+
+    def all_nights(self) -> list[str]:
+        """Return the ids of all nights that have a folder here."""
+        return sorted(path.name for path in self.nights.glob("*") if self.is_night(path.name))
+
+    def all_units(self, night: str) -> list[str]:
+        """Return the units that have a folder in a night."""
+        found = (self.night(night) / "units").glob("*")
+        return sorted(path.name for path in found if is_unit_id(path.name) and path.is_dir())
+
+    def sessions(self, night: str, unit: str) -> dict[int, Path]:
+        """Return the session logs of a unit that are there, by attempt; a compressed one under its plain name."""
+        folders = [path for path in self.unit(night, unit).glob("*") if path.name.isdecimal() and int(path.name) > 0]
+        logs = {int(path.name): self.session(night, unit, int(path.name)) for path in folders}
+        return {attempt: logs[attempt] for attempt in sorted(logs) if is_stored(logs[attempt])}
+
+    def notes(self, night: str, unit: str) -> Path:
+        """Return what a unit's agent writes down for the next attempt."""
+        return self.unit(night, unit) / "scratch" / "notes.md"
 
     def scratch(self, night: str, unit: str, attempt: int) -> Path:
         """Return the folder for an attempt's long tool results and other by-products."""

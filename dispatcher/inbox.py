@@ -7,7 +7,7 @@ from pathlib import Path
 
 import redis
 
-from dispatcher import dropbox
+from dispatcher import dropbox, forks
 from dispatcher.accept import refusal
 from dispatcher.book import Book
 from dispatcher.display import Display
@@ -33,7 +33,10 @@ _ENDINGS = {
 
 @dataclass
 class Inbox:
-    """`end` hears why nothing more should be handed out; `hold` keeps a unit back for seconds."""
+    """`end` hears why nothing more should be handed out; `hold` keeps a unit back for seconds.
+
+    `events` says how many events a unit's attempt has stored, 0 where its session is not here.
+    """
 
     book: Book
     repository: Repository
@@ -41,6 +44,7 @@ class Inbox:
     display: Display
     end: Callable[[Outcome], None]
     hold: Callable[[str, float], None]
+    events: Callable[[str, int], int] = lambda _unit, _attempt: 0
 
     # -- people -----------------------------------------------------------------------------------------------------
 
@@ -72,6 +76,9 @@ class Inbox:
                 return "it has passed"
             case dropbox.Retry():
                 return "it is being worked on" if facts.in_flight else None
+            case dropbox.Fork():
+                stored = self.events(request.unit, request.attempt)
+                return forks.refusal(request, bucket, facts, stored, in_flight=facts.in_flight)
             case _:
                 return f"{request.kind} is not available in this version"
 

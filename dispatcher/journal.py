@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 from dispatcher.errors import EngineError
 from workers.errors import LogCorrupt, LogError
 from workers.log import Log, Record, read
-from workers.orders import Release, UnitReport
+from workers.orders import ForkPoint, Release, UnitReport
 
 __all__ = [
     "Asked",
@@ -33,6 +33,7 @@ __all__ = [
     "Unknown",
     "Verified",
     "Written",
+    "load_entry",
     "read_journal",
 ]
 
@@ -96,7 +97,10 @@ class Verified(_Entry):
 
 
 class Ordered(_Entry):
-    """A hand-out, before it is published (rule 4). `reserve` in dollars, None without a money limit."""
+    """A hand-out, before it is published (rule 4). `reserve` in dollars, None without a money limit.
+
+    `fork`: the attempt goes on from a prefix of another one.
+    """
 
     type: ClassVar[str] = "order"
     kind: Literal["order"] = "order"
@@ -106,6 +110,7 @@ class Ordered(_Entry):
     base: str
     digest: str
     reserve: Decimal | None = None
+    fork: ForkPoint | None = None
 
 
 class Lost(_Entry):
@@ -237,7 +242,8 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(Entry)
 _KNOWN = frozenset(cls.type for cls in _Entry.__subclasses__() if cls is not Unknown)
 
 
-def _load(path: Path, record: Record) -> Any:
+def load_entry(path: Path, record: Record) -> Any:
+    """Return the entry of a journal's record; `path` is for messages. Raises LogCorrupt."""
     if record.type not in _KNOWN:
         return Unknown(name=record.type)
     try:
@@ -251,7 +257,7 @@ def _load(path: Path, record: Record) -> Any:
 def read_journal(path: Path) -> list[tuple[str, Any]]:
     """Return (time, entry) pairs for a cold reader; an absent journal is empty. Raises EngineError."""
     try:
-        return [(record.time, _load(path, record)) for record in read(path).records]
+        return [(record.time, load_entry(path, record)) for record in read(path).records]
     except LogError as error:
         raise EngineError(f"the journal cannot be read: {error}", component="journal") from error
 
@@ -261,7 +267,7 @@ class Journal:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.entries: list[Any] = [_load(log.path, record) for record in log.records]
+        self.entries: list[Any] = [load_entry(log.path, record) for record in log.records]
 
     @classmethod
     def open(cls, path: Path) -> Self:

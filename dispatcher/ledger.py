@@ -6,8 +6,8 @@ from decimal import Decimal
 from typing import Any
 
 from dispatcher import journal as j
-from dispatcher.state import Bucket
-from workers.orders import Answered, UnitReport
+from dispatcher.state import Bucket, parse
+from workers.orders import Answered, ForkPoint, UnitReport
 
 __all__ = ["Due", "Ledger", "UnitFacts"]
 
@@ -28,11 +28,16 @@ class UnitFacts:
 
     `attempt` and `epoch` are of the last order; `failures` and `conflicts` are attempts that did not pass since the
     last `retry`; `losses` are claimed epochs without progress, `releases` hand-backs for infrastructure's sake.
+    `bases` has the commit that each attempt started from; `fork` is what the next attempt goes on from, `forked`
+    what the current one did.
     """
 
     attempt: int = 0
     epoch: int = 0
     base: str = ""
+    bases: dict[int, str] = field(default_factory=dict)
+    fork: ForkPoint | None = None
+    forked: ForkPoint | None = None
     digest: str = ""
     reserve: Decimal | None = None
     closed_epoch: int = 0  # the newest epoch of this attempt whose report was accepted
@@ -61,7 +66,7 @@ class UnitFacts:
     def forgive(self) -> None:
         """Start counting anew, because a person asked for a retry: a new attempt in a fresh context."""
         self.failures = self.conflicts = self.losses = self.releases = 0
-        self.settled, self.question, self.answers = True, None, ()
+        self.settled, self.question, self.answers, self.fork = True, None, (), None
         self.forgiven = self.cost
 
 
@@ -131,7 +136,7 @@ class Ledger:
             case j.Written():
                 self.rev = entry.rev
                 self.texts[entry.rev] = entry.text
-                self.due.clear()
+                self._settle(entry.text)
             case j.Asked():
                 self._asked(entry)
             case j.Edited():
@@ -143,14 +148,23 @@ class Ledger:
             case _:
                 pass
 
+    def _settle(self, text: str) -> None:
+        """Forget what was due and is in the file now; an adoption may be written before what a merge made due."""
+        if self.due:
+            state = parse(text)
+            self.due = {unit: due for unit, due in self.due.items() if state.bucket_of(unit) not in (None, due.bucket)}
+
     def _work(self, entry: j.Ordered | j.Lost | j.Reported) -> None:
         match entry:
             case j.Ordered():
                 facts = self.unit(entry.unit)
                 if entry.attempt != facts.attempt:
                     facts.closed_epoch = facts.lost_at_step = 0
+                    facts.answers = ()  # they are known by their place in the session of the attempt that asked
+                    facts.fork, facts.forked = None, entry.fork
                 facts.attempt, facts.epoch = entry.attempt, entry.epoch
                 facts.base, facts.digest, facts.reserve = entry.base, entry.digest, entry.reserve
+                facts.bases[entry.attempt] = entry.base
                 facts.in_flight, facts.settled = True, False
             case j.Lost():
                 facts = self.unit(entry.unit)
@@ -172,6 +186,7 @@ class Ledger:
         if not entry.accepted:
             if (report.attempt, report.epoch) == (facts.attempt, facts.epoch):
                 facts.in_flight = False  # whatever it said, nobody is at work any more
+                facts.releases += 1  # and a pass whose commit never gets here must not go round for ever
             return
         facts.in_flight, facts.closed_epoch = False, report.epoch
         if report.kind == "release":
@@ -225,6 +240,10 @@ class Ledger:
         elif request["kind"] == "retry" and facts is not None:
             facts.forgive()
             self.due[request["unit"]] = Due(Bucket.open)
+        elif request["kind"] == "fork" and facts is not None:
+            facts.forgive()
+            facts.fork = ForkPoint(attempt=request["attempt"], at=request["keep"])
+            self.due[request["unit"]] = Due(Bucket.open, first=True)
 
     def _edited(self, entry: j.Edited) -> None:
         for unit in entry.retried:

@@ -16,11 +16,12 @@ from datetime import datetime, time, timedelta
 
 import redis
 
-from dispatcher import engine, preflight
+from dispatcher import engine, forks, preflight
 from dispatcher.book import Book
 from dispatcher.config import Config
 from dispatcher.decide import Block, HandOut, Limits, Plan, View, decide
 from dispatcher.display import Display, Row, Snapshot
+from dispatcher.due import with_due
 from dispatcher.errors import BadInput, DispatcherError, EngineError, WriterLocked
 from dispatcher.fleet import Fleet
 from dispatcher.home import Home
@@ -29,10 +30,10 @@ from dispatcher.journal import RunEnded, RunStarted
 from dispatcher.keeper import Keeper
 from dispatcher.ledger import Ledger
 from dispatcher.opening import open_night
-from dispatcher.orders import distinct_verifies, order_of
+from dispatcher.orders import base_of, distinct_verifies, order_of
 from dispatcher.outcome import ALL_PASSED, ENGINE, NOT_ALL_PASSED, STOPPED, Outcome
 from dispatcher.roster import Roster
-from dispatcher.state import NOTE_LIMIT, Bucket, State, one_line
+from dispatcher.state import Bucket, State
 from dispatcher.train import Train
 from dispatcher.watch import Watch
 from workers.lease import LeaseTable
@@ -119,7 +120,7 @@ class Night:
         self._train = Train(self._repository, self._worktrees, book, self._config, self._display.status)
         self._engine = engine.start(self._home, self._options.slots, self._config.engine, flower=self._options.flower)
         self._mailbox = Mailbox(self._engine.client, night)
-        self._inbox = Inbox(book, self._repository, self._mailbox, self._display, self._end, self._hold)
+        self._inbox = Inbox(book, self._repository, self._mailbox, self._display, self._end, self._hold, self._events)
         self._fleet = Fleet(
             book,
             LeaseTable(self._engine.client, night),
@@ -308,14 +309,7 @@ class Night:
         )
 
     def _due(self, state: State) -> State:
-        """Return the state with every move that the journal holds and no state write has made yet."""
-        for unit, due in self._ledger.due.items():
-            if state.bucket_of(unit) is not None:
-                failures = self._ledger.unit(unit).failures
-                count = f" ({failures} of {self._roster.attempts(unit)})" if due.counted else ""
-                note = one_line(due.note, NOTE_LIMIT - len(count)) + count
-                state = state.move(unit, due.bucket, note, first=due.first)
-        return state
+        return with_due(state, self._ledger, self._roster.attempts)
 
     def _save(self, plan: Plan) -> None:
         before = self._keeper.state
@@ -326,20 +320,25 @@ class Night:
 
     async def _hand_out(self, hand_out: HandOut) -> None:
         facts = self._ledger.unit(hand_out.unit)
-        is_new = hand_out.attempt != facts.attempt
+        base = base_of(hand_out, facts)
+        if base is None:
+            base = await asyncio.to_thread(self._train.tip)
         order = order_of(
             self._roster.units[hand_out.unit],
             hand_out,
             facts,
             self._config,
             night=self._ledger.night,
-            base=await asyncio.to_thread(self._train.tip) if is_new else facts.base,
+            base=base,
             run_id="",
             repository=self._repository.root,
             home=self._home.root,
         )
         self._handed_out.add(hand_out.unit)
         await self._fleet.hand_out(order, hand_out.reserve)
+
+    def _events(self, unit: str, attempt: int) -> int:
+        return forks.stored(self._home.session(self._ledger.night, unit, attempt))
 
     def _hold(self, unit: str, seconds: float) -> None:
         self._held[unit] = asyncio.get_running_loop().time() + seconds
@@ -379,9 +378,10 @@ class Night:
         if plan.capped:
             return Outcome(STOPPED, "limit", f"--limit {self._options.limit}: {len(self._handed_out)} units handed out")
         state = self._keeper.state
-        failed = [one for one in self._ledger.verified.values() if one.stage == "final" and not one.passed]
-        if state.tried or state.open or state.blocked or failed:
+        if state.tried or state.open or state.blocked:
             return Outcome(NOT_ALL_PASSED, "done", "some did not pass, or need you")
+        if self._train.is_red():
+            return Outcome(NOT_ALL_PASSED, "done", "all passed alone, and the merged branch fails a verify")
         return Outcome(ALL_PASSED, "done", "all passed" if state.passed else "nothing to do")
 
     def _show(self) -> None:

@@ -12,7 +12,7 @@ from dispatcher.units import UNITS_PATH, UnitFile, digest
 from workers.model.catalog import card
 from workers.orders import AgentOrder, Price, UnitOrder, VerifyOrder
 
-__all__ = ["agent_of", "digest_of", "order_of", "verify_of"]
+__all__ = ["agent_of", "base_of", "digest_of", "order_of", "verify_of"]
 
 _CACHE_WRITE = Decimal("1.25")  # of the input price, for five minutes (facts: caching and cost)
 
@@ -56,6 +56,13 @@ def agent_of(config: Config, unit: UnitFile | None = None) -> AgentOrder:
     )
 
 
+def base_of(hand_out: HandOut, facts: UnitFacts) -> str | None:
+    """Return the commit that the hand-out's attempt is bound to: its own, or its fork's; None: the tip as it is now."""
+    if hand_out.attempt == facts.attempt:
+        return facts.base
+    return None if facts.fork is None else facts.bases[facts.fork.attempt]
+
+
 def order_of(
     unit: UnitFile,
     hand_out: HandOut,
@@ -68,7 +75,7 @@ def order_of(
     repository: Path,
     home: Path,
 ) -> UnitOrder:
-    """Return the order for a hand-out; `base` is the merged branch's tip for a new attempt, else the attempt's own."""
+    """Return the order for a hand-out; `base` is what `base_of` says, else the merged branch's tip."""
     resumed = facts.costs.get(hand_out.attempt, Decimal(0))
     return UnitOrder(
         night=night,
@@ -95,7 +102,8 @@ def order_of(
         seconds=(unit.limits.minutes or config.limits.minutes) * 60,
         fence=config.engine.fence,
         notes=tuple(facts.notes),
-        answers=facts.answers,
+        answers=facts.answers if hand_out.attempt == facts.attempt else (),
+        fork=facts.forked if hand_out.attempt == facts.attempt else facts.fork,
     )
 
 

@@ -94,7 +94,7 @@ class Train:
         new = await asyncio.to_thread(self._commit, report, tip, merged.tree)
         intent = MergeIntent(unit=report.unit, attempt=report.attempt, ref=self.ref, old=old, new=new, tree=merged.tree)
         self.book.note(intent)
-        # Only git goes to the thread: an entry that came between a state and its journalling would be taken for written.
+        # Only git goes to the thread: an entry between a state and its journalling would be taken for written.
         return self._close(intent, has_moved=await asyncio.to_thread(self._move, intent))
 
     async def verify_tip(self, commands: list[str]) -> list[Verified]:
@@ -107,6 +107,12 @@ class Train:
             else await self._run("final", tip, tree, command)
             for command in commands
         ]
+
+    def is_red(self) -> bool:
+        """Tell whether a verify of the merged branch as it stands now has failed."""
+        tree = self.repository.tree(self.tip())
+        runs = self.book.ledger.verified.items()
+        return any(of == tree and not run.passed and run.stage != "base" for (of, _), run in runs)
 
     def _holds(self, tip: str, commit: str) -> bool:
         return self.repository.has_commit(commit) and self.repository.is_ancestor(commit, tip)

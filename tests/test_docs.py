@@ -11,6 +11,7 @@ from dispatcher.cli import overnight
 from dispatcher.state import Bucket, parse
 from dispatcher.units import parse as parse_unit
 from workers.rehearsal import Script
+from workers.session import events as ev
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -60,3 +61,13 @@ def test_the_state_file_of_the_examples_is_one():
     assert parse(shown) == parse(state)
     assert parse(shown).ids(Bucket.open) == ("drop-py38",)
     assert parse_unit(unit, Path("round-invoice-totals.md")).limits.rounds == 3
+
+
+def test_the_sessions_page_names_every_event():
+    """Whoever adds an event says on the page when it is written."""
+    page = (ROOT / "docs" / "sessions.md").read_text(encoding="utf-8")
+    kinds = {
+        kind.type for kind in vars(ev).values() if isinstance(kind, type) and isinstance(kind.__dict__.get("type"), str)
+    }
+    assert len(kinds) > 15
+    assert {kind for kind in kinds - {ev.Unknown.type} if f"`{kind}`" not in page} == set()

@@ -6,12 +6,13 @@ says whether any of it may happen.
 
 import asyncio
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from worktrees.checkpoint import Checkpoint, checkpoint
 from worktrees.errors import DiskError, LockBusy, NestedRepository
@@ -20,14 +21,15 @@ from worktrees.process import base_environment, sweep
 from worktrees.repository import Repository
 from worktrees.worktree import Worktree, Worktrees
 
-from . import prompt, resume
+from . import notes, prompt, resume
 from .blocking import blocking
-from .errors import Cancelled, EpochRefused, LeaseLost, LogWriteFailed
+from .errors import Cancelled, EpochRefused, LeaseLost, LogError, LogWriteFailed
 from .lease import HeldLease, boottime
 from .model.catalog import parameters, price_of
 from .orders import Release, ReleaseReason, UnitOrder, UnitReport, Verdict
 from .outbox import Closing
 from .session import events as ev
+from .session.fork import fork, own
 from .session.session import Session
 from .tools import Workspace, built_in
 from .turn.loop import Ended, Gate, ModelCall, Progress, TurnLoop
@@ -67,6 +69,11 @@ class Places:
     def session(self, attempt: int) -> Path:
         """The session log of one attempt."""
         return self.unit_dir / str(attempt) / "session.jsonl"
+
+    @property
+    def scratch(self) -> Path:
+        """A folder for the unit's agent, shared by all its attempts."""
+        return self.unit_dir / "scratch"
 
     @property
     def worktrees(self) -> Path:
@@ -167,6 +174,7 @@ async def _under_lock(job: Job) -> Closing | None:
 
         session = await blocking(take)
         _refuse_old_epoch(order, places, session)
+        problem = await blocking(_fill, order, places, session)
         session.repair()
         gate = _Gate(
             lease=lease,
@@ -177,7 +185,7 @@ async def _under_lock(job: Job) -> Closing | None:
             show=job.show,
         )
         repository = await blocking(_repository, Path(order.repository))
-        return await _Attempt(job, session, gate, Worktrees(repository, places.worktrees)).run()
+        return await _Attempt(job, session, gate, Worktrees(repository, places.worktrees)).run(problem)
 
 
 def _refuse_old_epoch(order: UnitOrder, places: Places, session: Session) -> None:
@@ -186,6 +194,22 @@ def _refuse_old_epoch(order: UnitOrder, places: Places, session: Session) -> Non
     claim = session.last(ev.Claim)
     if order.attempt < newest or (claim is not None and order.epoch <= claim.epoch):
         raise EpochRefused(f"{order.task_id} is not newer than what was worked on already")
+
+
+def _fill(order: UnitOrder, places: Places, session: Session) -> str | None:
+    """Copy what a fork goes on from, unless that was done; the reason where it cannot be."""
+    if order.fork is None or any(
+        isinstance(event, ev.SessionFork) and event.attempt == order.attempt for event in session.events
+    ):
+        return None
+    source = order.fork.attempt
+    try:
+        fork(places.session(source), order.fork.at, session, source_attempt=source, attempt=order.attempt)
+    except LogWriteFailed:
+        raise
+    except LogError as error:
+        return f"cannot go on from attempt {source}: {error}"
+    return None
 
 
 class _Attempt:
@@ -202,15 +226,18 @@ class _Attempt:
         self.env = base_environment()
         self.name = f"{order.unit}.{order.attempt}"
 
-    async def run(self) -> Closing:
-        """Go from wherever the session stands to a report."""
+    async def run(self, problem: str | None = None) -> Closing:
+        """Go from wherever the session stands to a report; a problem that is known already is one for a person."""
         where = resume.standing(self.session.events, self.order.answers)
         await self._open_session()
+        if problem is not None:
+            return await self._report("block", note=problem)
         if isinstance(where, resume.Finished):
             return await self._report_again(where.report)
         if isinstance(where, resume.Verified) and where.result.passed and where.result.digest == self.order.digest:
             return await self._report("pass", result=where.result)
         worktree, rebuilt = await self._worktree()
+        await blocking(notes.make_folder, self.places.scratch)
         problem = await self._setup(worktree)
         if problem is not None:
             return await self._report("block", note=problem)
@@ -277,7 +304,7 @@ class _Attempt:
             price=price_of(self.order.agent),
             call=self.call,
             tools=built_in(),
-            workspace=Workspace(worktree.path, self.env, self.places.tag),
+            workspace=Workspace(worktree.path, {**self.env, notes.VARIABLE: str(self.places.scratch)}, self.places.tag),
             gate=self.gate,
         )
         self.gate.state = Progress(loop.turn, loop.step, "", loop.spent)
@@ -295,7 +322,7 @@ class _Attempt:
         """Return the message of the next turn, or the report, from where the session stood."""
         match where:
             case resume.Fresh():
-                return prompt.goal(self.order)
+                return prompt.goal(self.order, await blocking(notes.read, self.places.scratch))
             case resume.Suspended(pause, seq, None):
                 return await self._report("block", note=pause.question, question=pause.question, pause_seq=seq)
             case resume.Suspended(pause, _, answer):
@@ -313,8 +340,10 @@ class _Attempt:
             case resume.CutShort():
                 return await self._judge(Ended("max-tokens"), worktree)
             case _:
-                words = prompt.REBUILT.format(commit=await blocking(worktree.head)) if rebuilt else prompt.RESUMED
-                return prompt.runtime(words)
+                failed = where.failed if isinstance(where, resume.Forked) else None
+                is_new = rebuilt or isinstance(where, resume.Forked)
+                words = prompt.REBUILT.format(commit=await blocking(worktree.head)) if is_new else prompt.RESUMED
+                return prompt.forked(words, failed)
 
     async def _judge(self, ended: Ended, worktree: Worktree) -> ev.UserMessage | Closing:
         """Return what a turn's ending leads to; strangers among the endings are treated as errors (spec L8)."""
@@ -389,8 +418,9 @@ class _Attempt:
         return prompt.verify_failed(result, made.taken_back if made is not None else ())
 
     def _rounds_used(self) -> int:
-        cut = sum(isinstance(event, ev.TurnEnd) and event.reason == "max-tokens" for event in self.session.events)
-        return self.session.count(ev.VerifyResult) + cut
+        mine = own(self.session.events)
+        cut = sum(isinstance(event, ev.TurnEnd) and event.reason == "max-tokens" for event in mine)
+        return _count(mine, ev.VerifyResult) + cut
 
     async def _checkpoint(self, worktree: Worktree, message: str) -> Checkpoint:
         """Commit the worktree, taking protected paths back, and log it."""
@@ -477,13 +507,18 @@ class _Attempt:
         return _release(self.order, reason, detail, **self._counts())
 
     def _counts(self) -> dict[str, object]:
-        costs = [event.cost for event in self.session.events if isinstance(event, ev.AssistantMessage)]
+        mine = own(self.session.events)
+        costs = [event.cost for event in mine if isinstance(event, ev.AssistantMessage)]
         return {
             "cost": None if None in costs else sum((c for c in costs if c is not None), Decimal(0)),
-            "turns": self.session.count(ev.TurnStart),
-            "steps": self.session.count(ev.StepStart),
+            "turns": _count(mine, ev.TurnStart),
+            "steps": _count(mine, ev.StepStart),
             "seconds": round(boottime() - self.started, 3),
         }
+
+
+def _count(history: Sequence[Any], kind: type) -> int:
+    return sum(isinstance(event, kind) for event in history)
 
 
 def _release(order: UnitOrder, reason: ReleaseReason, detail: str, **counts: object) -> Release:

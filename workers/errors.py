@@ -14,6 +14,7 @@ WorkersError
 └── ModelError                  a model call that gave no whole answer; `kind` says what is worth doing
 """
 
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -62,12 +63,23 @@ class LogWriteFailed(LogError):
     """A write or an fsync failed. A second fsync would say "ok" for lost data, so there is no retry."""
 
 
+_HOLDER = re.compile(r"pid (?P<pid>\d+) on (?P<host>\S+) since (?P<since>\S+)$")
+
+
 class LogAlreadyOwned(LogError):
-    """Another process holds the right to write. `holder` is for display, never for deciding."""
+    """Another process holds the right to write.
+
+    `holder`, and its parts `host`, `pid` and `since` (ISO 8601) where they are known, are for display, never for
+    deciding.
+    """
 
     def __init__(self, path: Path, holder: str) -> None:
-        super().__init__(path, f"is being written by {holder}; reading it is always possible")
+        super().__init__(path, f"is being written by {holder or 'another process'}; reading it is always possible")
         self.holder = holder
+        found = _HOLDER.search(holder)
+        self.pid = int(found["pid"]) if found else None
+        self.host = found["host"] if found else ""
+        self.since = found["since"] if found else ""
 
 
 class SessionAlreadyOwnedError(LogAlreadyOwned):

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field
 __all__ = [
     "AgentOrder",
     "Answered",
+    "ForkPoint",
     "Release",
     "ReleaseReason",
     "UnitOrder",
@@ -64,6 +65,13 @@ class Answered(Wire):
     seq: int
 
 
+class ForkPoint(Wire):
+    """Where an attempt goes on from: the first `at` events of another attempt of the unit (spec L11)."""
+
+    attempt: int = Field(ge=1)
+    at: int = Field(ge=1)
+
+
 class UnitOrder(Wire):
     """One hand-out of one unit. `attempt` and `epoch` come from the journal alone (protocol rule 1)."""
 
@@ -86,6 +94,7 @@ class UnitOrder(Wire):
     fence: float = 5.0
     notes: tuple[str, ...] = ()
     answers: tuple[Answered, ...] = ()
+    fork: ForkPoint | None = None
 
     @property
     def token(self) -> str:

@@ -5,6 +5,7 @@ A report travels: session log (the truth) → outbox → Redis → journal → a
 
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import redis
@@ -78,8 +79,12 @@ class Mailbox:
         pipeline.execute()
 
     def receive(self) -> list[Closing]:
-        """Return the reports that wait."""
-        return [decode(text) for text in self._redis.hvals(self._reports)]
+        """Return the reports that wait; one that cannot be read never holds up the others."""
+        found = []
+        for text in self._redis.hvals(self._reports):
+            with suppress(ValueError):  # its sender keeps it; a newer dispatcher may understand it
+                found.append(decode(text))
+        return found
 
     def acknowledge(self, task_id: str) -> None:
         """Say that the journal holds the report, accepted or refused."""

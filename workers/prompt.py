@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from .orders import UnitOrder
 from .session.events import Block, UserMessage, VerifyResult
 
-__all__ = ["REBUILT", "RESUMED", "cut_short", "goal", "runtime", "system", "verify_failed"]
+__all__ = ["REBUILT", "RESUMED", "cut_short", "forked", "goal", "runtime", "system", "verify_failed"]
 
 GUIDE = """\
 You are a coding agent at work on one unit of a repository, unattended, in a git worktree of your own.
@@ -17,6 +17,8 @@ fails, its output is your next message.
 - Changes to protected paths are taken back before verify. Do not try to satisfy verify by changing what it checks.
 - Nobody watches. Decide what can be decided from the repository; use `ask` only where a person's answer changes what \
 is delivered.
+- `$OVERNIGHT_SCRATCH` names a folder outside the worktree that only you use. What the next attempt should know if \
+this one does not pass (dead ends, what you found out) belongs in its `notes.md`: write it with bash.
 - Finish with one short paragraph: what you changed and why."""
 
 RESUMED = (
@@ -39,8 +41,11 @@ def system() -> list[Block]:
     return text(GUIDE)
 
 
-def goal(order: UnitOrder) -> UserMessage:
-    """Return the message that starts an attempt: who it is, what is wanted, what decides, what was tried."""
+def goal(order: UnitOrder, noted: str = "") -> UserMessage:
+    """Return the message that starts an attempt: who it is, what is wanted, what decides, what was tried.
+
+    `noted` is what earlier attempts wrote down for this one.
+    """
     parts = [
         f"unit: {order.unit}\nattempt: {order.attempt}\nnight: {order.night}",
         order.goal,
@@ -50,6 +55,8 @@ def goal(order: UnitOrder) -> UserMessage:
         parts.append("Protected paths: " + ", ".join(f"`{path}`" for path in protected))
     if order.notes:
         parts.append("Earlier attempts did not pass:\n" + "\n".join(f"- {note}" for note in order.notes))
+    if noted:
+        parts.append(f"From `$OVERNIGHT_SCRATCH/notes.md`, which earlier attempts wrote:\n\n{noted}")
     return UserMessage(source="goal", content=text("\n\n".join(parts)))
 
 
@@ -58,13 +65,22 @@ def runtime(words: str) -> UserMessage:
     return UserMessage(source="runtime", content=text(words))
 
 
+def _said(result: VerifyResult) -> str:
+    ended = "could not finish" if result.exit_code is None else f"failed with exit code {result.exit_code}"
+    return f"Verify {ended}: `{result.command}`\n\n{result.output}"
+
+
 def verify_failed(result: VerifyResult, taken_back: Sequence[str]) -> UserMessage:
     """Return verify's output as the next turn's message, with what was taken back before it ran."""
-    ended = "could not finish" if result.exit_code is None else f"failed with exit code {result.exit_code}"
-    words = f"Verify {ended}: `{result.command}`\n\n{result.output}"
+    words = _said(result)
     if taken_back:
         words += "\n\nTaken back before it ran, because the paths are protected: " + ", ".join(taken_back)
     return UserMessage(source="verify", content=text(words))
+
+
+def forked(words: str, failed: VerifyResult | None) -> UserMessage:
+    """Return what an attempt is told that goes on from another one: `words`, and a verify it has not heard of."""
+    return runtime(words) if failed is None else runtime(f"{_said(failed)}\n\n{words}")
 
 
 def cut_short() -> UserMessage:

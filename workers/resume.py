@@ -6,10 +6,12 @@ from typing import Any
 
 from .orders import Answered
 from .session import events as ev
+from .session.fork import own
 
 __all__ = [
     "CutShort",
     "Finished",
+    "Forked",
     "Fresh",
     "Interrupted",
     "Standing",
@@ -59,17 +61,27 @@ class CutShort:
 
 
 @dataclass(frozen=True, slots=True)
+class Forked:
+    """Nothing was done yet behind a fork: the agent goes on; `failed` is a verify that it has not been told of."""
+
+    failed: ev.VerifyResult | None
+
+
+@dataclass(frozen=True, slots=True)
 class Finished:
     """A flushed report ends the session: it is sent again without a model call (protocol rule 14)."""
 
     report: dict[str, Any]
 
 
-Standing = Fresh | Suspended | Unverified | Verified | Interrupted | CutShort | Finished
+Standing = Fresh | Suspended | Unverified | Verified | Interrupted | CutShort | Forked | Finished
 
 
 def standing(history: Sequence[Any], answers: Sequence[Answered]) -> Standing:
     """Return where a repaired session stands, given what people have answered so far."""
+    forked = _forked(history)
+    if forked is not None:
+        return forked
     waiting = _waiting(history)
     if waiting is not None:
         pause, seq = waiting
@@ -82,6 +94,17 @@ def standing(history: Sequence[Any], answers: Sequence[Answered]) -> Standing:
     if report is not None:
         return Finished(report)
     return _progress(history)
+
+
+def _forked(history: Sequence[Any]) -> Forked | Fresh | None:
+    """Return what a fork begins with, None once it has a turn or a report of its own."""
+    mine = own(history)
+    if len(mine) == len(history) or any(isinstance(event, ev.TurnStart | ev.Report) for event in mine):
+        return None
+    before = _progress(history)
+    if isinstance(before, Fresh):
+        return before
+    return Forked(before.result if isinstance(before, Verified) and not before.result.passed else None)
 
 
 def _waiting(history: Sequence[Any]) -> tuple[ev.Pause, int] | None:
@@ -104,7 +127,7 @@ def _reported(history: Sequence[Any]) -> dict[str, Any] | None:
 
 
 def _progress(history: Sequence[Any]) -> Standing:
-    events = [event for event in history if not isinstance(event, ev.Torn)]
+    events = [event for event in history if not isinstance(event, ev.Torn | ev.SessionFork)]
     for index in range(len(events) - 1, -1, -1):
         match events[index]:
             case ev.VerifyResult() as result:

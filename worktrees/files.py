@@ -9,7 +9,9 @@ import fcntl
 import os
 import secrets
 import socket
+import threading
 import time
+import weakref
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -117,7 +119,7 @@ def lock_holder(path: Path) -> str:
     """Return what the last holder of the lock wrote into it ("" if nothing): for display only."""
     try:
         with path.open("rb") as file:
-            return file.read(NOTE_LIMIT).decode(errors="replace").strip()
+            return file.readline(NOTE_LIMIT).decode(errors="replace").strip()
     except OSError:
         return ""
 
@@ -125,13 +127,19 @@ def lock_holder(path: Path) -> str:
 class FileLock:
     """An exclusive lock between processes: flock on a file of its own that is never unlinked.
 
-    Two FileLock objects on one path exclude each other within a process as well. A forked child keeps
-    the lock, so take it after forking; a started program does not, unless `fd` is passed on on purpose.
+    Two FileLock objects on one path exclude each other within a process as well. Neither a forked child nor a
+    started program has the lock, unless `fd` is passed to a program on purpose.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._fd: int | None = None
+        _objects.add(self)
+
+    @property
+    def held(self) -> bool:
+        """Whether this object holds the lock, in this process: in a forked child it never does."""
+        return self._fd is not None
 
     @property
     def fd(self) -> int:
@@ -176,7 +184,7 @@ class FileLock:
         """
         if self._fd is not None:
             descriptor, self._fd = self._fd, None
-            os.close(descriptor)
+            _close(descriptor)
 
     def __enter__(self) -> Self:
         if self._fd is None:
@@ -213,16 +221,16 @@ def _file_system(descriptor: int) -> str:
 def _open_locked(path: Path) -> int:
     path.parent.mkdir(parents=True, exist_ok=True)
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        descriptor = _open(path)
         try:
             _refuse_remote(descriptor)
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if _is_still(path, descriptor):
                 return descriptor
         except BaseException:
-            os.close(descriptor)
+            _close(descriptor)
             raise
-        os.close(descriptor)  # somebody unlinked the file after it was opened: that lock excludes nobody
+        _close(descriptor)  # somebody unlinked the file after it was opened: that lock excludes nobody
 
 
 def _is_still(path: Path, descriptor: int) -> bool:
@@ -236,5 +244,39 @@ def _leave_note(descriptor: int, note: str) -> None:
     since = datetime.now(UTC).astimezone().isoformat(timespec="seconds")
     text = f"{note + ': ' if note else ''}pid {os.getpid()} on {socket.gethostname()} since {since}\n"
     with contextlib.suppress(OSError):  # for display only: a full disk must not cost the lock
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, text.encode()[:NOTE_LIMIT], 0)
+        note_bytes = text.encode()[:NOTE_LIMIT]
+        os.pwrite(descriptor, note_bytes, 0)  # before the cut, so that nobody reads an empty note
+        os.ftruncate(descriptor, len(note_bytes))
+
+
+# A forked child shares the open files of its parent, and with them its locks: a child that outlives the parent would
+# keep them held. So the child closes its copies, which leaves the parent's lock alone (LOCK_UN would not).
+_descriptors: set[int] = set()
+_objects: weakref.WeakSet[FileLock] = weakref.WeakSet()
+_forking = threading.RLock()  # no fork between opening or closing a descriptor and taking note of it
+
+
+def _open(path: Path) -> int:
+    with _forking:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        _descriptors.add(descriptor)
+        return descriptor
+
+
+def _close(descriptor: int) -> None:
+    with _forking:
+        _descriptors.discard(descriptor)
+        os.close(descriptor)
+
+
+def _drop_in_child() -> None:
+    for descriptor in _descriptors:
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _descriptors.clear()
+    for lock in list(_objects):
+        lock._fd = None  # noqa: SLF001 - the same module
+    _forking.release()
+
+
+os.register_at_fork(before=_forking.acquire, after_in_parent=_forking.release, after_in_child=_drop_in_child)

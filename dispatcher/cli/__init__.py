@@ -15,7 +15,8 @@ from worktrees.errors import DiskError, WorktreesError
 __all__ = ["main"]
 
 _COMMANDS = (
-    *("init", "add", "run", "status", "log", "report", "answer", "retry", "stop"),
+    *("init", "add", "run", "status", "log", "report", "answer", "retry", "fork", "stop"),
+    *("replay", "fsck", "prune"),
     *("worker", "rehearse", "demo", "doctor"),
 )
 

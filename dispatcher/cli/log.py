@@ -1,43 +1,85 @@
 """`overnight log`: what a unit's session says, for people: turns, steps, tools, costs, endings. Never its thinking."""
 
-import json
-from typing import Any
+import time
+from pathlib import Path
 
 import click
 
 from dispatcher.context import Context
 from dispatcher.errors import BadInput
-from workers.session import events as ev
-from workers.session.session import read_session
-from workers.session.transcript import lines_of
+from dispatcher.journal import load_entry
+from dispatcher.ledger import Ledger
+from dispatcher.log_view import LogView
+from workers.closed import read_either
+from workers.session.repair import interrupted_turn_closers
+from workers.session.session import load_events
+from workers.tail import Tail
 
 __all__ = ["command"]
+
+_POLL_SECONDS = 0.3
 
 
 @click.command("log")
 @click.argument("unit")
 @click.option("--attempt", type=click.IntRange(1), metavar="N", help="Another attempt than the newest.")
+@click.option("--night", default="", metavar="NIGHT", help="An earlier night.")
+@click.option("--turn", type=click.IntRange(1), metavar="N", help="One turn and what followed it, before the next.")
+@click.option("--follow", is_flag=True, help="Go on with what comes, until the unit is handed back, or Ctrl-C.")
 @click.option("--json", "as_json", is_flag=True, help="The events, one JSON object a line, without thinking.")
-def command(unit: str, attempt: int | None, *, as_json: bool) -> None:
-    """Show the session log of UNIT's newest attempt."""
+def command(unit: str, attempt: int | None, night: str, turn: int | None, *, follow: bool, as_json: bool) -> None:
+    """Show the session log of UNIT's newest attempt. The numbers at the left are what `overnight fork --at` takes."""
     here = Context.here()
-    logs = here.sessions(here.known(unit))
-    number = attempt or max(logs)
-    if number not in logs:
-        raise BadInput(f"{unit} has no attempt {number}; there are {', '.join(map(str, logs))}", field="--attempt")
-    history = read_session(logs[number])
-    if as_json:
-        for event in history:
-            click.echo(json.dumps({"type": event.type, "data": _without_thinking(event)}))
+    view = LogView(as_json=as_json, turn=turn)
+    flying = here.ledger.unit(here.known(unit)) if follow and not night else None
+    if flying is not None and flying.in_flight and attempt in (None, flying.attempt):
+        _head(unit, flying.attempt, flying.attempt, here.home.session(here.state.night, unit, flying.attempt), as_json)
+        _follow(here, unit, flying.attempt, view)
+    else:
+        number, path, newest = here.session(unit, attempt, night)
+        _head(unit, number, newest, path, as_json)
+        _show(path, view)
+        if turn is not None and turn not in view.turns:
+            there = ", ".join(map(str, view.turns)) or "none"
+            raise BadInput(f"attempt {number} of {unit} has no turn {turn}; there are {there}", field="--turn")
+    if not as_json:
+        click.echo(view.total())
+
+
+def _head(unit: str, number: int, newest: int, path: Path, as_json: bool) -> None:
+    if not as_json:
+        click.echo(f"{unit}  attempt {number} of {newest}  {path}")
+
+
+def _show(path: Path, view: LogView) -> None:
+    """Print what is there, and behind it what a cut-off turn is missing, as every reader sees it."""
+    records = read_either(path).records
+    history = load_events(path, records)
+    for record, event in zip(records, history, strict=True):
+        _print(view, event, record.seq, record.time)
+    for event in interrupted_turn_closers(history):
+        _print(view, event, None, None)
+
+
+def _follow(here: Context, unit: str, attempt: int, view: LogView) -> None:
+    """Print events as they are flushed. The journal says when the hand-out is over; by then the session is whole."""
+    session = here.home.session(here.state.night, unit, attempt)
+    journal = here.home.journal(here.state.night)
+    written, noted, ledger = Tail(session), Tail(journal), Ledger()
+    try:
+        while True:
+            ledger.extend(load_entry(journal, record) for record in noted.new())
+            records = written.new()
+            for record, event in zip(records, load_events(session, records), strict=True):
+                _print(view, event, record.seq, record.time)
+            facts = ledger.unit(unit)
+            if not facts.in_flight or facts.attempt != attempt:
+                return
+            time.sleep(_POLL_SECONDS)
+    except KeyboardInterrupt:
         return
-    click.echo(f"{unit}  attempt {number} of {max(logs)}  {logs[number]}")
-    for line in lines_of(history):
+
+
+def _print(view: LogView, event: object, seq: int | None, when: str | None) -> None:
+    for line in view.lines(event, seq, when):
         click.echo(line)
-
-
-def _without_thinking(event: Any) -> dict[str, Any]:
-    """Raw reasoning never leaves the runtime (spec A5)."""
-    data: dict[str, Any] = event.data()
-    if isinstance(event, ev.AssistantMessage):
-        data["content"] = [block for block in data["content"] if "thinking" not in block["type"]]
-    return data

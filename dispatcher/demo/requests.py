@@ -83,4 +83,4 @@ def _bare(value: Any) -> Any:
 def asked_twice(records: Iterable[Record]) -> int:
     """Return how many assistant messages were asked for again, whatever the question looked like by then."""
     asked = Counter((one.unit, one.attempt, one.step) for one in records)
-    return sum(count for count in asked.values())
+    return sum(count - 1 for count in asked.values())

@@ -26,7 +26,18 @@ def ordered(name: str, attempt: int = 1, epoch: int = 1, **more: Any) -> j.Order
 def verdict(name: str, word: str, attempt: int = 1, epoch: int = 1, **more: Any) -> UnitReport:
     """A report; a pass has its commit and tree."""
     passed = {"commit": COMMIT, "tree": TREE} if word == "pass" else {}
-    return UnitReport(**{"night": NIGHT, "unit": name, "attempt": attempt, "epoch": epoch, "verdict": word, "digest": "d", **passed, **more})
+    return UnitReport(
+        **{
+            "night": NIGHT,
+            "unit": name,
+            "attempt": attempt,
+            "epoch": epoch,
+            "verdict": word,
+            "digest": "d",
+            **passed,
+            **more,
+        }
+    )
 
 
 def release(name: str, reason: str, attempt: int = 1, epoch: int = 1, **more: Any) -> Release:
@@ -41,7 +52,11 @@ def reported(report: UnitReport | Release, reason: str = "") -> j.Reported:
 
 def failed(name: str, attempts: int, note: str = "red") -> Sequence[Any]:
     """So many attempts that failed."""
-    return [entry for n in range(1, attempts + 1) for entry in (ordered(name, n), reported(verdict(name, "fail", n, note=note)))]
+    return [
+        entry
+        for n in range(1, attempts + 1)
+        for entry in (ordered(name, n), reported(verdict(name, "fail", n, note=note)))
+    ]
 
 
 def lost(name: str, attempt: int = 1, epoch: int = 1, **more: Any) -> j.Lost:

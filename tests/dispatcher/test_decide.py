@@ -34,7 +34,9 @@ def state(**buckets: str) -> State:
     return made
 
 
-def plan(where: State, *entries: object, limits: Limits = NO_MONEY, units: dict[str, Any] | None = None, **more: Any) -> Plan:
+def plan(
+    where: State, *entries: object, limits: Limits = NO_MONEY, units: dict[str, Any] | None = None, **more: Any
+) -> Plan:
     known = {name: unit(name) for name in where.ids()} | (units or {})
     return decide(View(where, known, Ledger().extend(entries), limits, **more))
 
@@ -55,7 +57,9 @@ def test_a_new_attempt_starts_at_epoch_one_and_a_resumed_one_goes_on() -> None:
     assert plan(state(open="a")).hand_outs == (HandOut("a", 1, 1, None),)
     assert plan(state(tried="a"), *failed("a", 1)).hand_outs == (HandOut("a", 2, 1, None),)
     assert plan(state(open="a"), ordered("a"), lost("a")).hand_outs == (HandOut("a", 1, 2, None),)
-    assert plan(state(open="a"), ordered("a"), reported(release("a", "stopped"))).hand_outs == (HandOut("a", 1, 2, None),)
+    assert plan(state(open="a"), ordered("a"), reported(release("a", "stopped"))).hand_outs == (
+        HandOut("a", 1, 2, None),
+    )
     question = reported(verdict("a", "block", question="?", pause_seq=3))
     answered = (ordered("a"), question, asked("answer", "a", text="x"))
     assert plan(state(open="a"), *answered).hand_outs == (HandOut("a", 1, 2, None),)
@@ -69,6 +73,11 @@ def test_what_is_in_flight_or_waits_for_its_merge_is_left_alone() -> None:
     assert not flying.idle
     assert not waiting.idle
     assert plan(state(open="a"), ordered("a"), reported(verdict("a", "pass")), merging=False).idle
+
+
+def test_what_is_merged_is_never_handed_out_again() -> None:
+    """Even where the state file has not caught up yet."""
+    assert handed(plan(state(open="a b"), ordered("a"), merged("a"))) == ["b"]
 
 
 def test_a_unit_waits_until_what_it_comes_after_is_merged_or_waived() -> None:
@@ -91,9 +100,18 @@ def test_a_unit_without_a_unit_file_is_not_handed_out() -> None:
     ("entries", "note"),
     [
         (failed("a", 3), "3 attempts used up; last: red"),
-        ([ordered("a"), lost("a"), ordered("a", 1, 2), lost("a", 1, 2), ordered("a", 1, 3), lost("a", 1, 3)], "lost 3 times"),
-        ([entry for n in range(1, 6) for entry in (ordered("a", 1, n), reported(release("a", "model", 1, n)))], "handed back 5 times"),
-        ([j.MergeFailed(unit="a", attempt=n, why="conflict", note="in x") for n in range(1, 7)], "6 merge conflicts; last: in x"),
+        (
+            [ordered("a"), lost("a"), ordered("a", 1, 2), lost("a", 1, 2), ordered("a", 1, 3), lost("a", 1, 3)],
+            "lost 3 times",
+        ),
+        (
+            [entry for n in range(1, 6) for entry in (ordered("a", 1, n), reported(release("a", "model", 1, n)))],
+            "handed back 5 times",
+        ),
+        (
+            [j.MergeFailed(unit="a", attempt=n, why="conflict", note="in x") for n in range(1, 7)],
+            "6 merge conflicts; last: in x",
+        ),
     ],
     ids=["attempts", "losses", "releases", "conflicts"],
 )
@@ -110,7 +128,9 @@ def test_what_cannot_go_on_is_blocked_with_its_reason(entries: list[object], not
 def test_a_units_own_number_of_attempts_wins() -> None:
     """More or fewer than the config's."""
     one = {"a": unit("a", limits={"attempts": 1})}
-    assert plan(state(tried="a"), *failed("a", 1, "red"), units=one).blocks == (Block("a", "1 attempt used up; last: red"),)
+    assert plan(state(tried="a"), *failed("a", 1, "red"), units=one).blocks == (
+        Block("a", "1 attempt used up; last: red"),
+    )
     assert handed(plan(state(tried="a"), *failed("a", 3), units={"a": unit("a", limits={"attempts": 5})})) == ["a"]
 
 
@@ -173,11 +193,16 @@ def test_a_unit_that_is_held_back_waits_and_keeps_the_run_alive() -> None:
 
 
 @given(
-    entries=st.lists(st.sampled_from([*failed("a", 2), *failed("b", 3), ordered("c"), lost("c"), merged("c"), reported(verdict("c", "pass"))]), max_size=12),
+    entries=st.lists(
+        st.sampled_from(
+            [*failed("a", 2), *failed("b", 3), ordered("c"), lost("c"), merged("c"), reported(verdict("c", "pass"))]
+        ),
+        max_size=12,
+    ),
     slots=st.integers(1, 4),
     closed=st.booleans(),
 )
-def test_whatever_happened_a_plan_is_sane(entries: list[object], slots: int, closed: bool) -> None:  # noqa: FBT001
+def test_whatever_happened_a_plan_is_sane(entries: list[object], slots: int, closed: bool) -> None:
     """No unit twice, none that is in flight or blocked by the same plan, never more than the slots; idle means idle."""
     where = state(open="a b", tried="c")
     ledger = Ledger().extend(entries)

@@ -96,7 +96,10 @@ def test_an_edit_is_obeyed_once(keeper: Keeper, book: Book, tmp_path: Path) -> N
     keeper.update(lambda state: state)
     again = Keeper(keeper.path, book, parse(book.ledger.texts[book.ledger.rev]))
     again.update(lambda state: state)
-    assert [entry.obeyed for entry in edits(book)] == [["Moved(id='b', bucket=<Bucket.blocked: 'blocked'>, note='')"], ["Cancelled(id='c')"]]
+    assert [entry.obeyed for entry in edits(book)] == [
+        ["Moved(id='b', bucket=<Bucket.blocked: 'blocked'>, note='')"],
+        ["Cancelled(id='c')"],
+    ]
 
 
 def test_an_old_file_that_comes_back_asks_for_nothing(keeper: Keeper, book: Book) -> None:

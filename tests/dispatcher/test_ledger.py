@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from dispatcher import journal as j
 from dispatcher.ledger import Due, Ledger, UnitFacts
-from dispatcher.state import Bucket
+from dispatcher.state import Bucket, State, render
 
 
 def fold(*entries: object) -> Ledger:
@@ -153,7 +153,9 @@ def test_a_new_run_with_embedded_workers_finds_nobody_in_flight() -> None:
 
 def test_a_refused_report_of_the_current_hand_out_ends_it() -> None:
     """Nobody is at work any more; a refused old one says nothing about the current one."""
-    assert not facts(ordered("a"), reported(verdict("a", "pass"), "no commit")).in_flight
+    refused = facts(ordered("a"), reported(verdict("a", "pass"), "no commit"))
+    assert not refused.in_flight
+    assert refused.releases == 1  # so that it does not go round for ever
     assert facts(ordered("a", 1, 2), reported(verdict("a", "fail", 1, 1), "given up")).in_flight
 
 
@@ -191,13 +193,31 @@ def test_an_edit_that_takes_a_unit_away_voids_what_is_still_said_of_it() -> None
     assert cancelled.cancelled == set()
 
 
-def test_a_state_write_settles_what_was_due() -> None:
-    """And its text is kept by revision."""
-    ledger = fold(*failed("a", 1), written(4, "the text"))
-    assert (ledger.due, ledger.rev, ledger.texts[4]) == ({}, 4, "the text")
+def text(**buckets: str) -> str:
+    state = State("Ours")
+    for bucket, name in buckets.items():
+        state = state.add(name, Bucket(bucket))
+    return render(state)
 
 
-@given(st.lists(st.sampled_from([*failed("a", 2), *failed("b", 1), lost("a"), merged("b"), started(2), written(1), asked("retry", "a")])))
+def test_a_state_write_settles_what_it_shows() -> None:
+    """And its text is kept by revision. What is due and not in it stays due: an adoption may be written in between."""
+    shown = text(tried="a")
+    ledger = fold(*failed("a", 1), merged("b"), written(4, shown))
+    assert (ledger.due, ledger.rev, ledger.texts[4]) == ({}, 4, shown)
+    without = fold(merged("a"), written(4, text(open="a")))
+    assert without.due == {"a": Due(Bucket.passed)}
+    without.add(written(5, text(passed="a")))
+    assert without.due == {}
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [*failed("a", 2), *failed("b", 1), lost("a"), merged("b"), started(2), written(1, text(open="a", tried="b")), asked("retry", "a")]
+        )
+    )
+)
 def test_folding_in_parts_is_folding_at_once(entries: list[object]) -> None:
     """The ledger of a run that goes on equals the one that the next run reads from the journal."""
     half = len(entries) // 2

@@ -1,7 +1,5 @@
 """Counting silence: a hand-out is lost after K healthy polls without a beat, by no clock (rule 10)."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from dispatcher.watch import Loss, Watch
@@ -15,10 +13,10 @@ def record(beat: int, token: str = "1.1", holder: str = "here:1") -> dict[str, L
 
 
 @pytest.fixture
-def watch() -> Iterator[Watch]:
+def watch() -> Watch:
     made = Watch(K)
     assert made.new_redis("r1")
-    yield made
+    return made
 
 
 def polls(watch: Watch, times: int, records: dict[str, LeaseRecord], token: str = "1.1") -> list[list[Loss]]:

@@ -56,7 +56,9 @@ def makes(path: str, text: str = "made", *, looks: int = 0, **more: Any) -> list
 
 def plays(units: Mapping[str, Any], **more: Any) -> dict[str, Any]:
     """A script: for each unit its steps, or a mapping with `steps` and `attempts`."""
-    return {"units": {unit: steps if isinstance(steps, dict) else {"steps": steps} for unit, steps in units.items()}} | more
+    return {
+        "units": {unit: steps if isinstance(steps, dict) else {"steps": steps} for unit, steps in units.items()}
+    } | more
 
 
 # -- the project and its command ------------------------------------------------------------------------------------
@@ -123,7 +125,9 @@ class Project:
 
     def git(self, *args: str) -> str:
         """Run git as a person would, and return what it printed."""
-        done = subprocess.run(["git", "-C", str(self.root), *args], env=_git_env(), capture_output=True, text=True, check=False)
+        done = subprocess.run(
+            ["git", "-C", str(self.root), *args], env=_git_env(), capture_output=True, text=True, check=False
+        )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
 
@@ -184,8 +188,8 @@ class Project:
         """End whatever a failed test left behind, and say what was said: pytest shows it when the test has failed."""
         for number, started in enumerate(self._started):
             started.end()
-            print(f"-- command {number}: exit {started.process.returncode}")
-            print(started.out.read_text(errors="replace")[-4000:] + started.err.read_text(errors="replace")[-4000:])
+            said = "".join(file.read_text(errors="replace")[-4000:] for file in (started.out, started.err))
+            sys.stdout.write(f"-- command {number}: exit {started.process.returncode}\n{said}\n")
 
     # looking
 
@@ -288,7 +292,11 @@ def _holds(folder: Path, lock: Path) -> bool:
 def _git_env() -> dict[str, str]:
     outside = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     pinned = {"GIT_CONFIG_GLOBAL": "/dev/null", "GIT_CONFIG_NOSYSTEM": "1"}
-    person = {f"GIT_{role}_{what}": value for role in ("AUTHOR", "COMMITTER") for what, value in (("NAME", "Ann"), ("EMAIL", "a@b.c"))}
+    person = {
+        f"GIT_{role}_{what}": value
+        for role in ("AUTHOR", "COMMITTER")
+        for what, value in (("NAME", "Ann"), ("EMAIL", "a@b.c"))
+    }
     return {**outside, **pinned, **person}
 
 
@@ -398,8 +406,11 @@ def check_night(project: Project, units: tuple[str, ...]) -> None:
 
 def asked_again(project: Project) -> list[tuple[str, int, int]]:
     """Return every model call beyond the first for the same (unit, attempt, step) of a session."""
-    extra = [(unit, attempt, step) for (unit, attempt, step, _), calls in project.server.repeats.items() for _ in range(calls - 1)]
-    return extra
+    return [
+        (unit, attempt, step)
+        for (unit, attempt, step, _), calls in project.server.repeats.items()
+        for _ in range(calls - 1)
+    ]
 
 
 def answers_of(project: Project, units: tuple[str, ...]) -> dict[str, int]:

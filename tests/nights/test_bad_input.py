@@ -1,4 +1,4 @@
-"""What a person wrote and nobody can use: exit 2, one message that names it, no traceback, nothing lost, no token spent."""
+"""What a person wrote and nobody can use: exit 2, one message, no traceback, nothing lost, no token spent."""
 
 from __future__ import annotations
 
@@ -45,12 +45,17 @@ def orders_of(project: Project) -> list[Any]:
     ("text", "words"),
     [
         (f"{HEAD}## tried\n\n## passed\n\n## open\n* create-foo\n\n## blocked\n", ("state.md:9", "'- '")),
-        (f"{HEAD}## tried\n- create-foo\n\n## passed\n\n## open\n- create-foo\n\n## blocked\n", ("state.md:10", "create-foo", "line 5")),
+        (
+            f"{HEAD}## tried\n- create-foo\n\n## passed\n\n## open\n- create-foo\n\n## blocked\n",
+            ("state.md:10", "create-foo", "line 5"),
+        ),
         (f"{HEAD}## tried\n\n## passed\n\n## open\n- Create_Foo\n\n## blocked\n", ("state.md:9", "Create_Foo")),
     ],
     ids=["unparsable", "in two buckets", "bad id"],
 )
-def test_a_state_file_that_cannot_be_read_is_kept_byte_for_byte(project: Project, text: str, words: tuple[str, ...]) -> None:
+def test_a_state_file_that_cannot_be_read_is_kept_byte_for_byte(
+    project: Project, text: str, words: tuple[str, ...]
+) -> None:
     """The file and line are named, the file stays as it is, nothing is handed out."""
     path = project.write(".overnight/state.md", text)
     refused(project.overnight("run"), *words)
@@ -61,7 +66,11 @@ def test_a_state_file_that_cannot_be_read_is_kept_byte_for_byte(project: Project
 @pytest.mark.parametrize(
     ("name", "text", "words"),
     [
-        ("create-bar", "---\nverify: 'true'\nafter: create-fooo\n---\n\nBar.\n", ("create-bar.md", "after", "create-fooo", "did you mean 'create-foo'")),
+        (
+            "create-bar",
+            "---\nverify: 'true'\nafter: create-fooo\n---\n\nBar.\n",
+            ("create-bar.md", "after", "create-fooo", "did you mean 'create-foo'"),
+        ),
         ("Bad Name", "---\nverify: 'true'\n---\n\nBar.\n", ("Bad Name", "cannot be")),
         ("create-bar", "Bar, and nothing that decides.\n", ("create-bar.md", "verify")),
         ("create-bar", "---\nverify: 'true'\nverfy: x\n---\n\nBar.\n", ("create-bar.md:3", "verfy", "verify")),
@@ -69,7 +78,9 @@ def test_a_state_file_that_cannot_be_read_is_kept_byte_for_byte(project: Project
     ],
     ids=["after unknown", "bad id", "no verify", "unknown key", "verify cannot start"],
 )
-def test_a_unit_file_that_cannot_be_used_is_named(project: Project, name: str, text: str, words: tuple[str, ...]) -> None:
+def test_a_unit_file_that_cannot_be_used_is_named(
+    project: Project, name: str, text: str, words: tuple[str, ...]
+) -> None:
     """The file and field are named before anybody is handed out."""
     path = project.write(f".overnight/units/{name}.md", text)
     refused(project.overnight("run"), *words)
@@ -182,7 +193,9 @@ def test_in_a_repository_without_commits_nothing_runs(project: Project, tmp_path
     refused(_elsewhere(project, tmp_path / "young"), "no commits")
 
 
-@pytest.mark.parametrize("words", [("answer", "create-foo", "yes"), ("retry", "nobody"), ("log", "create-foo"), ("stop",)])
+@pytest.mark.parametrize(
+    "words", [("answer", "create-foo", "yes"), ("retry", "nobody"), ("log", "create-foo"), ("stop",)]
+)
 def test_asking_before_there_is_a_night_is_said_in_a_line(project: Project, words: tuple[str, ...]) -> None:
     """Commands that need a night or a unit say what is missing."""
     refused(project.overnight(*words))

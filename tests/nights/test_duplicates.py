@@ -101,7 +101,7 @@ def once_for_all(hosts: Hosts, unit: str) -> None:
 
 
 def test_an_order_that_comes_twice_is_taken_once(hosts: Hosts) -> None:
-    """Twenty orders, each to two processes at once and again afterwards: one claim, one session, one ref, one report."""
+    """Twenty orders, each to two processes at once and again later: one claim, one session, one ref, one report."""
     for number in range(20):
         once_for_all(hosts, f"unit-{number}")
 

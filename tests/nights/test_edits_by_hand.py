@@ -12,7 +12,6 @@ from night_stand import QUICK, Ended, Project, bash, makes, plays, project_with,
 
 from dispatcher.journal import Edited, MergeDone, MergeFailed, Ordered, Reported
 
-
 UNITS = ("holds", "edited-inflight", "edited-unseen", "fails-once", "drop-me", "waive-me", "wait-last")
 
 
@@ -47,9 +46,10 @@ def story(module_folder: Path) -> Iterator[Story]:
     )
     config = f'{QUICK}[verify]\nrun = "true"\n'
     with project_with(module_folder, script, config=config) as project:
-        for name in ("holds", "edited-inflight", "wait-last", "drop-me", "waive-me"):
-            waits = {} if name in ("holds", "edited-inflight") else {"after": "holds"}
-            project.unit(name, f"test -f {made_by(name)}", **waits)
+        for name in UNITS[:3]:
+            project.unit(name)
+        for name in ("wait-last", "drop-me", "waive-me"):
+            project.unit(name, after="holds")
         project.unit("fails-once", "test -f once.txt", limits="{attempts: 1, rounds: 1}")
         project.queue(*UNITS)
         yield tell(project, first, second)
@@ -59,7 +59,10 @@ def tell(project: Project, first: Path, second: Path) -> Story:
     run = project.start("run", "-j", "5")
     until(lambda: project.ids("blocked") == ["fails-once"], "it fails")
     until(lambda: all(project.calls(unit) for unit in UNITS[:3]), "the gated ones are at work")
-    edit(project, lambda text: text.replace(line_of(text, "fails-once"), "").replace("## open\n", "## open\n- fails-once\n"))
+    edit(
+        project,
+        lambda text: text.replace(line_of(text, "fails-once"), "").replace("## open\n", "## open\n- fails-once\n"),
+    )
     until(lambda: "fails-once" in project.ids("passed"), "a retry by hand")
     edit(project, lambda text: text.replace("- drop-me\n", ""))
     until(lambda: any(entry.cancelled for entry in project.journal(Edited)), "a removal by hand")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +15,17 @@ UNITS = ("create-foo", "create-bar", "create-baz")
 
 
 def test_workers_on_a_broker_outlive_the_dispatcher(night: MakeNight, redis_server: Any) -> None:
-    """The dispatcher is killed; the workers finish; the next run takes their verdicts in without asking a model again."""
+    """The dispatcher is killed, the workers finish, the next run takes their verdicts in without a model call."""
     project = night({"units": {}})
     gate = project.root.parent / "gate"
     held = [bash(f"until test -f {gate}; do sleep 0.05; done")]
-    script = plays({"create-foo": [*held, *makes("foo.txt")], "create-bar": [*held, *makes("bar.txt")], "create-baz": makes("baz.txt")})
+    script = plays(
+        {
+            "create-foo": [*held, *makes("foo.txt")],
+            "create-bar": [*held, *makes("bar.txt")],
+            "create-baz": makes("baz.txt"),
+        }
+    )
     project = night(script, name="it", config=f'{QUICK}broker = "{redis_server.url}"\n')
     for unit in UNITS:
         project.unit(unit)
@@ -47,12 +52,14 @@ def test_workers_on_a_broker_outlive_the_dispatcher(night: MakeNight, redis_serv
     for worker in workers:
         worker.signal(signal.SIGTERM)
         assert worker.wait(30).code == 0
-    assert not os.listdir(project.home.outbox)
+    assert list(project.home.outbox.iterdir()) == []
 
 
 def test_a_broker_that_is_not_there_is_said_so(night: MakeNight, tmp_path: Any) -> None:
     """Exit 4, naming the setting; nothing is handed out. A worker without a broker is bad input."""
-    project = night(plays({"create-foo": makes("foo.txt")}), config=f'[engine]\nbroker = "redis+socket://{tmp_path}/none"\n')
+    project = night(
+        plays({"create-foo": makes("foo.txt")}), config=f'[engine]\nbroker = "redis+socket://{tmp_path}/none"\n'
+    )
     project.unit("create-foo")
     ended = project.overnight("run")
     assert ended.code == 4, ended.text

@@ -23,7 +23,7 @@ def answers(**more: Any) -> dict[str, Any]:
 
 
 def test_a_second_run_goes_on_where_the_first_ended(night: MakeNight) -> None:
-    """Five units, `run --limit 2`, `run`: the second begins with the third unit and touches nothing of the first two."""
+    """Five units, `run --limit 2`, `run`: the second begins with the third and touches nothing of the first two."""
     project = five(night(answers()))
     first = project.overnight("run", "-j", "2", "--limit", "2")
     assert first.code == 3, first.text

@@ -1,4 +1,4 @@
-"""A worker's host in a process of its own, for tests: one order a line on stdin, one line of result a line on stdout."""
+"""A worker's host in a process of its own: one order a line on stdin, one result a line on stdout."""
 
 import sys
 
@@ -11,7 +11,8 @@ def main() -> None:
     host = Host(sys.argv[1], beat=0.2, patience=60, show=lambda *_: None)
     host.start()
     for line in sys.stdin:
-        print(host.run(UnitOrder.model_validate_json(line)), flush=True)
+        sys.stdout.write(host.run(UnitOrder.model_validate_json(line)) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":

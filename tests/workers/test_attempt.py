@@ -295,11 +295,12 @@ async def test_the_tree_is_adopted_with_its_files(stand: Stand, monkeypatch: pyt
 
 
 async def test_processes_of_a_dead_holder_are_killed_first(stand: Stand) -> None:
-    """What an earlier holder left running under the unit's tag is dead before the tree is adopted."""
-    at = stand(MAKES, DONE)
+    """What an earlier holder left running under the unit's tag is dead before its tree is adopted."""
+    at = stand({**MAKES, "fault": {"status": 529}}, DONE)
+    assert (await at.run()).reason == "model"
     left = await asyncio.create_subprocess_exec("sleep", "60", env={"OVERNIGHT_TAG": at.places.tag})
-    assert (await at.run()).verdict == "pass"
-    assert await left.wait() == -9
+    assert (await at.run(epoch=2)).verdict == "pass"
+    assert await asyncio.wait_for(left.wait(), 5) == -9
     assert tagged(at.places.tag) == []
 
 

@@ -85,7 +85,7 @@ def test_flush_is_durable_before_it_returns(path: Path, monkeypatch: pytest.Monk
         for _ in range(2):
             log.append([("a", {})])
             log.flush()
-    assert done == ["directory", "file True", "file True"]
+    assert done == ["file True", "directory", "file True"]
 
 
 def test_a_batch_is_taken_whole_or_not_at_all(path: Path) -> None:

@@ -1,4 +1,8 @@
-"""How a turn ends: seven ways as data (spec L7), extensible by registration, and a default for strangers (spec L8)."""
+"""How a turn ends: seven ways as data (spec L7), extensible by registration, and a default for strangers (spec L8).
+
+The facts stand in the `turn/end` event: `cause` (what stopped it) and, for an error, `message`, `status`, `error_type`,
+`request_id` and `retry_after` (seconds), each where there is one.
+"""
 
 from dataclasses import dataclass
 from typing import Literal

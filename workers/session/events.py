@@ -1,11 +1,15 @@
 """The typed events of a session. The turn loop is their only writer; old logs must always load.
 
 Every event says who writes it and when. Blocks (`Block`) are the Messages API's own JSON, kept exactly as it came.
-An event type that this version does not know loads as `Unknown` unless its data carries `"required": true`.
+
+A log outlives the version that wrote it. Whoever adds an event type after version 1 marks it `required` when a reader
+that skips it would send another request, repair otherwise or go on at another point: its lines then carry
+`"required": true`, and a version that does not know the type refuses them. Types without it load as `Unknown`.
 """
 
+from collections.abc import Mapping
 from decimal import Decimal
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
@@ -42,10 +46,12 @@ Block = dict[str, Any]
 class _Event(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     type: ClassVar[str]
+    required: ClassVar[bool] = False
 
     def data(self) -> dict[str, Any]:
-        """Return the event's JSON without its type."""
-        return self.model_dump(mode="json", exclude={"kind"})
+        """Return the event's JSON without its type, with the marker where older versions must not skip it."""
+        fields = self.model_dump(mode="json", exclude={"kind"})
+        return {**fields, "required": True} if self.required else fields
 
 
 class Usage(BaseModel):
@@ -241,7 +247,8 @@ class Report(_Event):
 class Compaction(_Event):
     """By the loop: from here on the model sees `summary` instead of everything before it but the first message.
 
-    Only between steps, when every call has its result. The summary alone is stored: the history stays where it is.
+    `steps` is how many answers the model had given by then. Only between steps, when every call has its result. The
+    summary alone is stored: the history stays where it is.
     """
 
     type: ClassVar[str] = "compaction"
@@ -251,7 +258,10 @@ class Compaction(_Event):
 
 
 class SessionFork(_Event):
-    """By the attempt that goes on from a prefix of another one: everything before it was copied from there."""
+    """By the fork, before its first flush: everything before it was copied from attempt `source`, up to `at` events.
+
+    The closers of a turn that was open there follow it; after them the session is attempt `attempt`'s own.
+    """
 
     type: ClassVar[str] = "session/fork"
     kind: Literal["session/fork"] = "session/fork"
@@ -302,19 +312,28 @@ Event = Annotated[
     Field(discriminator="kind"),
 ]
 
-_ADAPTER: TypeAdapter[Any] = TypeAdapter(Event)
-_KNOWN = frozenset(cls.type for cls in _Event.__subclasses__() if cls is not Unknown)
+_TYPES: dict[str, type[_Event]] = {cls.type: cls for cls in get_args(get_args(Event)[0])}
+_VALIDATE = {kind: TypeAdapter(cls).validator.validate_python for kind, cls in _TYPES.items()}
 
 
-def load(kind: str, data: dict[str, Any]) -> Any:
+def load(kind: str, data: Mapping[str, Any]) -> Any:
     """Return the event of a record. Raises ValueError for data that no version wrote, or a required stranger."""
-    if kind not in _KNOWN:
+    known = _TYPES.get(kind)
+    if known is None:
         if data.get("required"):
             raise ValueError(f"event type {kind!r} is required to understand this session; use a newer overnight")
         return Unknown(name=kind, payload=dict(data))
+    if known.required:
+        data = {name: value for name, value in data.items() if name != "required"}
     try:
-        return _ADAPTER.validate_python({"kind": kind, **data})
+        return _VALIDATE[kind](data)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"])
-        raise ValueError(f"event {kind}: {where}: {first['msg']}") from error
+        raise ValueError(_refusal(kind, data, error)) from error
+
+
+def _refusal(kind: str, data: Mapping[str, Any], error: ValidationError) -> str:
+    version = data.get("version")
+    if kind == SessionStart.type and isinstance(version, int) and version > 1:
+        return f"this session was written by version {version} of its format; use a newer overnight"
+    first = error.errors()[0]
+    return f"event {kind}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"

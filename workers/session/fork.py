@@ -1,6 +1,8 @@
 """Fork: a new session from a prefix of another (spec L11), sharing nothing that can change."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from workers.errors import LogError
 from workers.log import read
@@ -9,7 +11,7 @@ from . import events as ev
 from .repair import forked_turn_closers
 from .session import Session, load_events
 
-__all__ = ["fork"]
+__all__ = ["fork", "own"]
 
 
 def fork(source: Path, at: int, target: Session, *, source_attempt: int, attempt: int) -> None:
@@ -24,3 +26,12 @@ def fork(source: Path, at: int, target: Session, *, source_attempt: int, attempt
     prefix = [event for event in load_events(source, records[:at]) if not isinstance(event, ev.Claim | ev.Torn)]
     origin = ev.SessionFork(source=source_attempt, at=at, attempt=attempt)
     target.append(*prefix, origin, *forked_turn_closers(prefix))
+
+
+def own(history: Sequence[Any]) -> Sequence[Any]:
+    """Return the events that the attempt itself wrote: those behind its fork, where it is one, else all.
+
+    What was copied has been paid for, and counted, by the attempt that it came from.
+    """
+    forks = [index for index, event in enumerate(history) if isinstance(event, ev.SessionFork)]
+    return history[forks[-1] + 1 :] if forks else history

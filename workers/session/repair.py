@@ -21,7 +21,7 @@ class _Open:
 
     def __init__(self) -> None:
         self.turn: int | None = None
-        self.step: int | None = None
+        self.steps: list[int] = []
         self.calls: dict[str, bool] = {}  # call id -> was started
         self.paused: set[str] = set()
 
@@ -32,9 +32,9 @@ class _Open:
             case ev.TurnEnd():
                 self.turn = None
             case ev.StepStart():
-                self.step = event.step
-            case ev.StepEnd():
-                self.step = None
+                self.steps.append(event.step)
+            case ev.StepEnd() if event.step in self.steps:
+                self.steps.remove(event.step)
             case ev.AssistantMessage():
                 self.calls = {block["id"]: False for block in event.content if block["type"] == "tool_use"}
             case ev.ToolCall() if event.call_id in self.calls:
@@ -47,15 +47,13 @@ class _Open:
             case _:
                 pass
 
-
     def closers(self, why: str, reason: str) -> list[Any]:
-        """Return results for the open calls, the step's end and the turn's, in that order."""
+        """Return results for the open calls, the ends of open steps and of the turn, in that order."""
         told = {True: UNKNOWN_OUTCOME, False: NEVER_STARTED} if reason == "interrupted" else {True: why, False: why}
         found: list[Any] = [
             ev.ToolResult(call_id=call, content=told[started], is_error=True) for call, started in self.calls.items()
         ]
-        if self.step is not None:
-            found.append(ev.StepEnd(step=self.step, error=reason))
+        found += [ev.StepEnd(step=step, error=reason) for step in self.steps]
         if self.turn is not None:
             found.append(ev.TurnEnd(turn=self.turn, reason=reason))
         return found

@@ -1,12 +1,12 @@
 """A session: the append-only log of one attempt, typed. Log first, then derive the request, then call the model."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
 from workers.blocking import blocking
 from workers.errors import LeaseLost, LogCorrupt, SessionAlreadyOwnedError
-from workers.log import Log, Record, encode, read
+from workers.log import Log, Record, offset_of, only_growing, read
 
 from . import events as ev
 from .repair import interrupted_turn_closers
@@ -15,21 +15,23 @@ from .surface import Surface
 __all__ = ["Session", "load_events", "read_session"]
 
 
-def load_events(path: Path, records: "list[Record] | tuple[Record, ...]") -> list[Any]:
+def load_events(path: Path, records: Sequence[Record]) -> list[Any]:
     """Return the typed events of records. Raises LogCorrupt naming the line that cannot be understood."""
-    loaded = []
-    for record in records:
-        try:
-            loaded.append(ev.load(record.type, dict(record.data)))
-        except ValueError as error:
-            offset = sum(len(encode(earlier)) for earlier in records[: record.seq])
-            raise LogCorrupt(path, line=record.seq + 1, offset=offset, reason=str(error)) from error
-    return loaded
+    return [_load(path, records, record) for record in records]
+
+
+def _load(path: Path, records: Sequence[Record], record: Record) -> Any:
+    try:
+        return ev.load(record.type, record.data)
+    except ValueError as error:
+        offset = offset_of(records, record.seq)
+        raise LogCorrupt(path, line=record.seq + 1, offset=offset, reason=str(error)) from error
 
 
 def read_session(path: Path) -> list[Any]:
     """Return what a cold reader sees: the events, with the closers of a cut-off turn computed in memory (spec L6)."""
-    history = load_events(path, read(path).records)
+    with only_growing():
+        history = load_events(path, read(path).records)
     return [*history, *interrupted_turn_closers(history)]
 
 
@@ -49,12 +51,13 @@ class Session:
 
         Once `fenced` says True the lease is lost: nothing more is accepted or written (protocol rule 8).
         """
-        log = Log.open(path, owned=SessionAlreadyOwnedError, note=note)
-        try:
-            return cls(log, fenced)
-        except BaseException:
-            log.close()
-            raise
+        with only_growing():
+            log = Log.open(path, owned=SessionAlreadyOwnedError, note=note)
+            try:
+                return cls(log, fenced)
+            except BaseException:
+                log.close()
+                raise
 
     def append(self, *batch: Any) -> int:
         """Accept events in order and return the first one's seq. A fenced session accepts nothing."""

@@ -1,7 +1,8 @@
 """The surface: what the model sees, derived from the events by a pure fold and stored nowhere else (spec L2, L9).
 
 Each event only ever adds whole messages behind the ones before it, so the messages of a longer log extend those of a
-shorter one and the provider's prompt cache keeps hitting (spec A8). `cache_control` is no part of it: see `request`.
+shorter one and the provider's prompt cache keeps hitting (spec A8), until a compaction begins them anew.
+`cache_control` is no part of it: see `request`.
 """
 
 import hashlib
@@ -16,6 +17,8 @@ from .events import Block
 __all__ = ["Request", "Surface", "request", "surface"]
 
 Message = dict[str, Any]
+
+_TEXT = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), sort_keys=True).encode
 
 # At most four breakpoints a request; a look-up goes back 20 blocks, so one about every 15 (facts: caching).
 _STRIDE = 15
@@ -38,8 +41,11 @@ class Surface:
         self.system: list[Block] = []
         self.tools: list[Block] = []
         self.messages: list[Message] = []
+        self._first: list[Block] = []  # the message that says which unit this is: no compaction takes it away
         self._due: list[str] = []
         self._results: dict[str, Block] = {}
+        self._held: list[list[Block]] = []
+        self._unhashed: list[Any] = []
         self._digest = hashlib.sha256()
 
     def add(self, event: Any) -> None:
@@ -47,8 +53,11 @@ class Surface:
         match event:
             case ev.SessionStart():
                 self.system, self.tools = event.system, event.tools
-                self._hash([self.system, self.tools])
+                self._unhashed.append([self.system, self.tools])
+            case ev.UserMessage() if self._due:
+                self._held.append(event.content)  # results come first, at once
             case ev.UserMessage():
+                self._first = self._first or event.content
                 self._message("user", event.content)
             case ev.AssistantMessage() if event.content:
                 self._message("assistant", event.content)
@@ -68,7 +77,13 @@ class Surface:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over system, tools and messages as JSON lines: what `step/start` records."""
+        """SHA-256 over system, tools and messages as JSON lines: what `step/start` records.
+
+        Computed when somebody asks, over what came since: readers never do, and what was compacted never counts.
+        """
+        for part in self._unhashed:
+            self._digest.update(_TEXT(part).encode("ascii") + b"\n")
+        self._unhashed.clear()
         return self._digest.hexdigest()
 
     @property
@@ -89,28 +104,24 @@ class Surface:
         self._results[event.call_id] = block
         if not self.unanswered:  # results go out together, first in their message
             self._message("user", [self._results[call] for call in self._due])
-            self._due, self._results = [], {}
+            for content in self._held:
+                self._message("user", content)
+            self._due, self._results, self._held = [], {}, []
 
     def _compact(self, event: ev.Compaction) -> None:
         """Let the summary stand in for the history. The first message stays: it says which unit this is.
 
         `step:` counts the answers that are no longer there, for whoever counts them (the rehearsal server does).
         """
-        first = self.messages[0]["content"]
         told = {"type": "text", "text": f"step: {event.steps}\n\nSummary of the session so far:\n\n{event.summary}"}
-        self.messages, self._due, self._results = [], [], {}
-        self._digest = hashlib.sha256()
-        self._hash([self.system, self.tools])
-        self._message("user", [first[0], told])
+        self.messages, self._due, self._results, self._held = [], [], {}, []
+        self._digest, self._unhashed = hashlib.sha256(), [[self.system, self.tools]]
+        self._message("user", [*self._first, told])
 
     def _message(self, role: str, content: list[Block]) -> None:
         message = {"role": role, "content": content}
         self.messages.append(message)
-        self._hash(message)
-
-    def _hash(self, part: Any) -> None:
-        text = json.dumps(part, ensure_ascii=True, separators=(",", ":"), sort_keys=True)
-        self._digest.update(text.encode("ascii") + b"\n")
+        self._unhashed.append(message)
 
 
 def surface(history: Iterable[Any]) -> Surface:

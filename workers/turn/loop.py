@@ -15,6 +15,7 @@ from workers.model.catalog import Parameters, cost
 from workers.model.client import Answer
 from workers.orders import Price
 from workers.session import events as ev
+from workers.session.fork import own
 from workers.session.repair import interrupted_turn_closers
 from workers.session.session import Session
 from workers.session.surface import Request, request
@@ -124,6 +125,7 @@ class TurnLoop:
                 status=error.status,
                 error_type=error.error_type,
                 request_id=error.request_id,
+                retry_after=error.retry_after,
             )
         except asyncio.CancelledError:
             await asyncio.shield(self._close("aborted", cause="cancelled"))
@@ -232,12 +234,12 @@ class TurnLoop:
     async def _close(self, reason: str, *, text: str = "", **facts: Any) -> Ended:
         """End the turn, giving every open call a result first, and make it durable. A suspended one stays open."""
         facts = {name: value for name, value in facts.items() if value}
-        own: dict[Any, Any] = {
+        ends: dict[Any, Any] = {
             ev.StepEnd: ev.StepEnd(step=self.step, error=str(facts.get("cause", reason))),
             ev.TurnEnd: ev.TurnEnd(turn=self.turn, reason=reason, facts=facts),
         }
         closers = interrupted_turn_closers(self._session.events)
-        self._session.append(*(own.get(type(event), event) for event in closers))
+        self._session.append(*(ends.get(type(event), event) for event in closers))
         await self._session.flush()
         return Ended(reason, text=text, facts=facts)
 
@@ -246,7 +248,7 @@ class TurnLoop:
 
 
 def _spent(session: Session) -> Decimal | None:
-    costs = [event.cost for event in session.events if isinstance(event, ev.AssistantMessage)]
+    costs = [event.cost for event in own(session.events) if isinstance(event, ev.AssistantMessage)]
     return None if None in costs else sum((c for c in costs if c is not None), Decimal(0))
 
 

@@ -1,0 +1,138 @@
+"""Hand-outs and losses over a real Redis: journal first, everybody waits, records come back closed (rules 4, 10)."""
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+from entries import NIGHT, unit
+from quiet import Quiet
+
+from dispatcher.book import Book
+from dispatcher.config import Config
+from dispatcher.decide import HandOut
+from dispatcher.fleet import Fleet
+from dispatcher.journal import Lost, Ordered
+from dispatcher.orders import order_of
+from dispatcher.watch import Watch
+from workers.app import QUEUE
+from workers.lease import LeaseTable
+from workers.orders import UnitOrder
+
+K = 3
+
+
+class Yard:
+    def __init__(self, server: Any, client: redis.Redis, folder: Path) -> None:
+        self.book = Book.open(folder / "journal.jsonl")
+        self.client = client
+        self.table = LeaseTable(client, NIGHT)
+        self.fleet = Fleet(self.book, self.table, server.url, Watch(K), 0.0, Quiet())
+        self.now = 0.0
+
+    def order(self, name: str = "a", epoch: int = 1) -> UnitOrder:
+        hand_out = HandOut(name, 1, epoch, None)
+        facts = self.book.ledger.unit(name)
+        places: dict[str, Any] = {"repository": Path("/r"), "home": Path("/h")}
+        return order_of(unit(name), hand_out, facts, Config(), night=NIGHT, base="b", run_id="", **places)
+
+    async def polls(self, times: int) -> None:
+        for _ in range(times):
+            self.now += 1
+            await self.fleet.poll(self.now)
+
+    def losses(self) -> list[tuple[str, int, bool]]:
+        return [
+            (entry.unit, entry.epoch, entry.claimed) for entry in self.book.journal.entries if isinstance(entry, Lost)
+        ]
+
+
+@pytest.fixture
+async def yard(redis_server: Any, redis_client: redis.Redis, tmp_path: Path) -> AsyncIterator[Yard]:
+    made = Yard(redis_server, redis_client, tmp_path)
+    await made.polls(1)  # the first look at a Redis only takes note of it
+    yield made
+    made.book.close()
+
+
+async def test_a_hand_out_is_journalled_published_and_sent(yard: Yard) -> None:
+    """The record is open under the run of this Redis, and the order waits in the queue."""
+    order = yard.order()
+    await yard.fleet.hand_out(order, None)
+    assert isinstance(yard.book.journal.entries[-1], Ordered)
+    assert yard.client.llen(QUEUE) == 1
+    assert not yard.table.claim("a", "1.1", "me", "another run of Redis")
+    assert yard.table.claim("a", "1.1", "me", yard.table.run_id())
+
+
+async def test_without_redis_a_hand_out_is_a_loss_that_costs_nothing(yard: Yard, redis_server: Any) -> None:
+    """It is in the journal all the same; nobody counts while Redis is away; then it is given up as never taken."""
+    redis_server.kill()
+    await yard.fleet.hand_out(yard.order(), None)
+    await yard.polls(20 * K)
+    assert yard.losses() == []
+    redis_server.start()
+    await yard.polls(6 * K + 2)
+    assert yard.losses() == [("a", 1, False)]
+    assert yard.book.ledger.unit("a").losses == 0
+    assert not yard.book.ledger.unit("a").in_flight
+
+
+async def test_a_holder_that_stands_still_is_lost(yard: Yard) -> None:
+    """After K polls; with the step that it had told of."""
+    await yard.fleet.hand_out(yard.order(), None)
+    yard.table.claim("a", "1.1", "me", yard.table.run_id())
+    yard.table.beat("a", "1.1", "me", 1, '{"step": 4, "cost": "0.25"}')
+    await yard.polls(K)
+    assert yard.losses() == []
+    assert str(yard.fleet.spending) == "0.25"
+    await yard.polls(1)
+    assert yard.losses() == [("a", 1, True)]
+    assert yard.book.journal.entries[-1].step == 4
+
+
+async def test_a_holder_that_beats_is_not(yard: Yard) -> None:
+    """However long."""
+    await yard.fleet.hand_out(yard.order(), None)
+    yard.table.claim("a", "1.1", "me", yard.table.run_id())
+    for counter in range(1, 5 * K):
+        yard.table.beat("a", "1.1", "me", counter, "{}")
+        await yard.polls(1)
+    assert yard.losses() == []
+
+
+async def test_after_a_restart_without_its_data_the_record_is_published_closed(yard: Yard, redis_server: Any) -> None:
+    """Nobody can claim it, and whoever holds it re-asserts itself with its next beat."""
+    await yard.fleet.hand_out(yard.order(), None)
+    yard.table.claim("a", "1.1", "me", yard.table.run_id())
+    await yard.polls(2)
+    redis_server.kill()
+    redis_server.forget_everything()
+    redis_server.start()
+    await yard.polls(1)
+    assert not yard.table.claim("a", "1.1", "you", yard.table.run_id())
+    assert yard.table.beat("a", "1.1", "me", 7, "{}") == ("ok", "")
+    assert yard.table.beat("a", "1.1", "you", 7, "{}")[0] == "lost"
+    await yard.polls(K)
+    assert yard.losses() == []
+
+
+async def test_a_dead_process_is_not_waited_for(yard: Yard) -> None:
+    """The engine has reaped it."""
+    await yard.fleet.hand_out(yard.order(), None)
+    yard.table.claim("a", "1.1", "here:7", yard.table.run_id())
+    await yard.polls(1)
+    yard.fleet.bury(["here:7"])
+    await yard.polls(1)
+    assert yard.losses() == [("a", 1, True)]
+
+
+async def test_a_wish_to_stop_is_heard_with_the_next_beat(yard: Yard) -> None:
+    """Of those alone that are not wanted any more."""
+    for name in ("a", "b"):
+        await yard.fleet.hand_out(yard.order(name), None)
+        yard.table.claim(name, "1.1", "me", yard.table.run_id())
+    await yard.fleet.ask_to_stop(lambda name: name == "b")
+    assert yard.table.beat("a", "1.1", "me", 1, "{}") == ("ok", "stop")
+    assert yard.table.beat("b", "1.1", "me", 1, "{}") == ("ok", "")
