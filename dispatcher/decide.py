@@ -13,6 +13,8 @@ __all__ = ["Block", "HandOut", "Limits", "Plan", "View", "decide"]
 # Claimed epochs without progress, and hand-backs for infrastructure's sake, until a person is asked (rule 12).
 MOST_LOSSES = 3
 MOST_RELEASES = 5
+# Orders that nobody took: with the defaults each waits a minute, and workers of one's own may be slow to come.
+MOST_UNTAKEN = 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ def _must_block(unit: str, view: View) -> Block | None:
         return Block(unit, f"unit limit of money used up: ${facts.cost:.2f}; raise it, then retry")
     if facts.losses >= MOST_LOSSES:
         return Block(unit, f"infrastructure: its worker was lost {facts.losses} times without progress")
+    if facts.untaken >= MOST_UNTAKEN:
+        return Block(unit, f"infrastructure: no worker took it, {facts.untaken} orders in a row")
     if facts.releases >= MOST_RELEASES:
         return Block(unit, f"infrastructure: handed back {facts.releases} times without progress")
     return None

@@ -87,10 +87,20 @@ class Fleet:
                 self._lose(loss)
 
     async def ask_to_stop(self, is_wanted: Callable[[str], bool]) -> None:
-        """Wish that those at work on units that are not wanted any more stop at their next step."""
-        for unit in [unit for unit in self._tokens() if not is_wanted(unit)]:
+        """Wish that those at work on units that are not wanted any more stop at their next step.
+
+        An order that nobody has taken yet is closed, so that nobody does.
+        """
+        for unit, token in self._tokens().items():
+            if is_wanted(unit):
+                continue
+            record = self.records.get(unit)
             with suppress(redis.RedisError):
-                await asyncio.to_thread(self.leases.wish, unit, "stop")
+                if record is not None and record.token == token and record.beat:
+                    await asyncio.to_thread(self.leases.wish, unit, "stop")
+                elif unit not in self.watch.recalled:
+                    await asyncio.to_thread(self.leases.publish, unit, token, "closed")
+                    self.watch.recalled.add(unit)
 
     def _tokens(self) -> dict[str, str]:
         flying = {unit: facts for unit, facts in self.book.ledger.units.items() if facts.in_flight}

@@ -45,6 +45,7 @@ class UnitFacts:
     settled: bool = True  # the current attempt has its verdict, so that the next order is a new attempt
     failures: int = 0
     conflicts: int = 0
+    untaken: int = 0  # orders in a row that nobody took
     losses: int = 0
     lost_at_step: int = 0
     releases: int = 0
@@ -65,7 +66,7 @@ class UnitFacts:
 
     def forgive(self) -> None:
         """Start counting anew, because a person asked for a retry: a new attempt in a fresh context."""
-        self.failures = self.conflicts = self.losses = self.releases = 0
+        self.failures = self.conflicts = self.losses = self.releases = self.untaken = 0
         self.settled, self.question, self.answers, self.fork = True, None, (), None
         self.forgiven = self.cost
 
@@ -169,6 +170,7 @@ class Ledger:
             case j.Lost():
                 facts = self.unit(entry.unit)
                 facts.in_flight = False
+                facts.untaken = 0 if entry.claimed else facts.untaken + 1
                 if entry.claimed:
                     facts.losses = 1 if entry.step > facts.lost_at_step else facts.losses + 1
                     facts.lost_at_step = max(facts.lost_at_step, entry.step)
@@ -188,7 +190,7 @@ class Ledger:
                 facts.in_flight = False  # whatever it said, nobody is at work any more
                 facts.releases += 1  # and a pass whose commit never gets here must not go round for ever
             return
-        facts.in_flight, facts.closed_epoch = False, report.epoch
+        facts.in_flight, facts.closed_epoch, facts.untaken = False, report.epoch, 0
         if report.kind == "release":
             facts.releases += report.reason not in ("stopped", "shutdown", "busy")
         else:

@@ -117,7 +117,7 @@ class Night:
         self._roster, self._book, self._keeper = roster, book, keeper
         night = book.ledger.night
         self._worktrees = Worktrees(self._repository, self._home.worktrees / night)
-        self._train = Train(self._repository, self._worktrees, book, self._config, self._display.status)
+        self._train = Train(self._repository, self._worktrees, book, self._config, self._display)
         self._engine = engine.start(self._home, self._options.slots, self._config.engine, flower=self._options.flower)
         self._mailbox = Mailbox(self._engine.client, night)
         self._inbox = Inbox(book, self._repository, self._mailbox, self._display, self._end, self._hold, self._events)

@@ -5,12 +5,12 @@ verify itself, because two units can be green alone and red together. Only then 
 """
 
 import asyncio
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
 from dispatcher.book import Book
 from dispatcher.config import Config
+from dispatcher.display import Display
 from dispatcher.journal import MergeDone, MergeDropped, MergeFailed, MergeIntent, Verified
 from dispatcher.orders import digest_of, verify_of
 from dispatcher.units import UnitFile
@@ -45,7 +45,7 @@ class Train:
     worktrees: Worktrees
     book: Book
     config: Config
-    show: Callable[[str], None]
+    display: Display
 
     @property
     def ref(self) -> str:
@@ -155,7 +155,7 @@ class Train:
     async def _run(
         self, stage: Literal["merge", "final"], commit: str, tree: str, command: str, unit: str = ""
     ) -> Verified:
-        self.show(f"verify {unit or 'the tip'} merged: {command}")
+        self.display.status(f"verify {unit or 'the tip'} merged: {command}")
         setup, merge = self.config.setup, self.config.merge
         is_merge = command == merge.verify
         commands = {"verify": command} if setup.run is None else {"setup": setup.run, "verify": command}
@@ -186,4 +186,5 @@ class Train:
         return entry
 
     def _fail(self, report: UnitReport, why: Literal["conflict", "verify", "voided"], note: str) -> None:
+        self.display.note(f"not merged  {report.unit} {report.attempt}: {note}")
         self.book.note(MergeFailed(unit=report.unit, attempt=report.attempt, why=why, note=note))

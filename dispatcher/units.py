@@ -270,7 +270,9 @@ def dump(unit: UnitFile) -> str:
         matter["limits"] = limits
     if not matter and not unit.goal.startswith("---"):
         return f"{unit.goal}\n"
-    text = yaml.safe_dump(matter, sort_keys=False, allow_unicode=True, width=10_000) if matter else ""
+    # YAML takes these for ends of lines, so text that has them is escaped.
+    is_plain = not any(escaped in json.dumps(matter) for escaped in ("\\u0085", "\\u2028", "\\u2029"))
+    text = yaml.safe_dump(matter, sort_keys=False, allow_unicode=is_plain, width=10_000) if matter else ""
     return f"---\n{text}---\n\n{unit.goal}\n"
 
 

@@ -32,6 +32,7 @@ class Watch:
 
     lost_after: int
     run_id: str = ""
+    recalled: set[str] = field(default_factory=set)  # orders that nobody can take any more: no need to wait for it
     _counts: dict[str, _Count] = field(default_factory=dict)
 
     def new_redis(self, run_id: str) -> bool:
@@ -63,7 +64,8 @@ class Watch:
             return None
         count.polls += 1
         claimed = beat > 0
-        if count.polls >= self.lost_after * (1 if claimed else _UNCLAIMED):
+        if count.polls >= self.lost_after * (1 if claimed or unit in self.recalled else _UNCLAIMED):
             del self._counts[unit]
+            self.recalled.discard(unit)
             return Loss(unit, claimed)
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from celery import Celery
-from celery.signals import worker_init, worker_shutting_down
+from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 from kombu.exceptions import OperationalError
 
 from .host import Host
@@ -29,6 +29,7 @@ BROKER, HOME, BEAT, PATIENCE = "OVERNIGHT_BROKER", "OVERNIGHT_REPOSITORY_HOME", 
 # An event costs about as much CPU as a fifth of a step (docs/benchmarks.md): a few a turn are enough to watch.
 _SHOW_EVERY_SECONDS = 3.0
 _SHOW_AT_MOST = 1000
+_FAREWELL_SECONDS = 3.0
 
 
 def make_app(broker: str) -> Celery:
@@ -136,6 +137,12 @@ def _start_host(**_: object) -> None:
 def _drain(**_: object) -> None:
     if _Process.host is not None:
         _Process.host.drain()
+
+
+@worker_shutdown.connect
+def _finish(**_: object) -> None:
+    if _Process.host is not None:
+        _Process.host.finish(_FAREWELL_SECONDS)
 
 
 def send(sender: Celery, order: UnitOrder) -> None:

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import threading
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
@@ -77,6 +78,12 @@ class Host:
         """Ask every unit to stop at its next step (a shutdown that is not in a hurry)."""
         for lease in list(self._leases.values()):
             lease.draining = True
+
+    def finish(self, seconds: float) -> None:
+        """Wait a little until the dispatcher has everything that was reported; the rest goes out at the next start."""
+        deadline = boottime() + seconds
+        while not self._courier.idle() and boottime() < deadline:
+            time.sleep(0.05)
 
     def run(self, order: UnitOrder) -> str:
         """Work on one order and return a line for people. Blocks: called from a slot's thread.

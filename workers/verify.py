@@ -3,6 +3,7 @@
 The tree is made for the run and thrown away, so that nothing an agent left behind can speak in it (spec S11).
 """
 
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -19,6 +20,16 @@ __all__ = ["CANNOT_START", "VerifyOutcome", "headline", "run_stage", "verify"]
 # What a shell says of a command that is not there, or cannot be executed.
 CANNOT_START = frozenset({126, 127})
 _OUTPUT_LIMIT = 30_000
+# What says most comes first: a test by name, the error itself, then whatever calls itself a failure.
+_TELLING = tuple(
+    re.compile(pattern)
+    for pattern in (
+        r"^(FAILED|ERROR) \S+::",
+        r"^(E +)?[\w.]*(Error|Exception|Failure)\b",
+        r"^(FAIL|ERROR|error|fatal)",
+        r"[Ee]rror: ",
+    )
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,6 @@ def headline(output: str, limit: int = 100) -> str:
     """Return the one line of a failed command's output that says most, for a note."""
     lines = [line.strip() for line in output.splitlines() if line.strip()]
     lines = [line for line in lines if not line.startswith(("[exit code ", "[killed "))] or lines
-    telling = [line for line in lines if line.startswith(("FAILED", "ERROR", "Error", "error:")) or "Error:" in line]
-    line = (telling or lines or ["no output"])[-1]
+    found = (line for pattern in _TELLING for line in reversed(lines) if pattern.search(line))
+    line = next(found, (lines or ["no output"])[-1])
     return line if len(line) <= limit else line[: limit - 1] + "…"

@@ -128,11 +128,23 @@ async def test_a_dead_process_is_not_waited_for(yard: Yard) -> None:
     assert yard.losses() == [("a", 1, True)]
 
 
+async def test_an_order_that_nobody_has_taken_is_recalled(yard: Yard) -> None:
+    """Once it is not wanted any more nobody can claim it, and it is given up as quickly as a silent one."""
+    await yard.fleet.hand_out(yard.order("a"), None)
+    run_id = yard.table.run_id()
+    await yard.fleet.poll(100.0)
+    await yard.fleet.ask_to_stop(lambda _: False)
+    assert not yard.table.claim("a", "1.1", "me", run_id)
+    assert "a" in yard.fleet.watch.recalled
+
+
 async def test_a_wish_to_stop_is_heard_with_the_next_beat(yard: Yard) -> None:
     """Of those alone that are not wanted any more."""
     for name in ("a", "b"):
         await yard.fleet.hand_out(yard.order(name), None)
         yard.table.claim(name, "1.1", "me", yard.table.run_id())
+    await yard.fleet.poll(100.0)
+    await yard.fleet.poll(200.0)
     await yard.fleet.ask_to_stop(lambda name: name == "b")
     assert yard.table.beat("a", "1.1", "me", 1, "{}") == ("ok", "stop")
     assert yard.table.beat("b", "1.1", "me", 1, "{}") == ("ok", "")

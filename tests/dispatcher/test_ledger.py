@@ -214,7 +214,15 @@ def test_a_state_write_settles_what_it_shows() -> None:
 @given(
     st.lists(
         st.sampled_from(
-            [*failed("a", 2), *failed("b", 1), lost("a"), merged("b"), started(2), written(1, text(open="a", tried="b")), asked("retry", "a")]
+            [
+                *failed("a", 2),
+                *failed("b", 1),
+                lost("a"),
+                merged("b"),
+                started(2),
+                written(1, text(open="a", tried="b")),
+                asked("retry", "a"),
+            ]
         )
     )
 )

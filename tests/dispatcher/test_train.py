@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from entries import NIGHT, unit
+from quiet import Quiet
 
 from dispatcher import train as train_module
 from dispatcher.book import Book
@@ -34,7 +35,7 @@ class Yard:
         self.units: dict[str, UnitFile] = {}
 
     def train(self, config: Config | None = None) -> Train:
-        return Train(self.repository, self.worktrees, self.book, config or Config(), lambda _: None)
+        return Train(self.repository, self.worktrees, self.book, config or Config(), Quiet())
 
     def passed(self, name: str, files: dict[str, str], verify: str = "true", base: str | None = None) -> UnitReport:
         """A unit that changed files on the base, and its report, which the journal has accepted."""
