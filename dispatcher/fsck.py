@@ -119,9 +119,10 @@ def _claims(log: SessionLog, ordered: set[int]) -> Iterator[Fault]:
 
 def _verdicts(log: SessionLog, night: Night) -> Iterator[Fault]:
     booked = {report.task_id: report for report in _reports(night) if isinstance(report, UnitReport)}
-    for stored in log.verdicts:
+    last = len(log.verdicts)
+    for number, stored in enumerate(log.verdicts, 1):
         told = booked.get(stored.task_id)
-        if told is None and stored is not log.verdicts[-1]:
+        if told is None and number < last:
             continue  # sent again under a later epoch
         if told is None:
             yield Fault(

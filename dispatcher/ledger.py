@@ -150,10 +150,13 @@ class Ledger:
                 pass
 
     def _settle(self, text: str) -> None:
-        """Forget what was due and is in the file now; an adoption may be written before what a merge made due."""
+        """Forget what was due and is in the file now; an adoption may be written before what a merge made due.
+
+        What was due and then had to be blocked, in one write, is settled too: else it would be due for ever.
+        """
         if self.due:
             state = parse(text)
-            self.due = {unit: due for unit, due in self.due.items() if state.bucket_of(unit) not in (None, due.bucket)}
+            self.due = {unit: due for unit, due in self.due.items() if not _shows(state.bucket_of(unit), due.bucket)}
 
     def _work(self, entry: j.Ordered | j.Lost | j.Reported) -> None:
         match entry:
@@ -256,3 +259,8 @@ class Ledger:
             self.unit(unit).settled, self.unit(unit).waiting = True, None
         self.cancelled |= set(entry.cancelled)
         self.cancelled -= {*entry.adopted, *entry.retried}
+
+
+def _shows(found: Bucket | None, due: Bucket) -> bool:
+    """Tell whether a unit's bucket in a state file is what came of a move that was due; None: a person removed it."""
+    return found in (None, due) or (found is Bucket.blocked and due is not Bucket.passed)

@@ -237,7 +237,7 @@ class Night:
         wrong = self._roster.reload()
         if wrong is not None:
             self._display.status(f"unit files  {wrong}; they stay as they were read last")
-        self._keeper.update(lambda state: self._roster.adopt(state, self._ledger))
+        self._keeper.update(lambda state: self._roster.adopt(self._due(state), self._ledger))
         self._inbox.obey(self._home.dropbox, self._keeper.state)
         return self._keeper.broken is None
 

@@ -1,7 +1,7 @@
 """The config: defaults, strictness with help, durations and money, the template."""
 
 import re
-from datetime import time
+from datetime import time, timedelta
 from decimal import Decimal
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from dispatcher.config import (
     DEFAULT_PROTECT,
     Config,
     _paths,
+    days,
     load,
     money,
     parse,
@@ -144,6 +145,27 @@ def test_what_is_no_duration(text: object) -> None:
     """A unit is needed in text, and nothing ends before it starts or lasts for weeks."""
     with pytest.raises(ValueError, match="a duration"):
         seconds(text)
+
+
+@pytest.mark.parametrize(("text", "expected"), [("30d", 30), ("8w", 56), ("0d", 0), (0, 0)])
+def test_periods(text: object, expected: int) -> None:
+    """Days or weeks; nothing is kept for a while that is nothing."""
+    assert days(text) == timedelta(days=expected)
+
+
+@pytest.mark.parametrize("text", ["", "30", "1h", "-1d", "1.5d", 30, True, None])
+def test_what_is_no_period(text: object) -> None:
+    """A night's files are kept for whole days."""
+    with pytest.raises(ValueError, match="a period"):
+        days(text)
+
+
+def test_journals_are_kept_at_least_as_long_as_sessions() -> None:
+    """The defaults are thirty and a hundred and eighty days."""
+    assert (parse("").keep.sessions, parse("").keep.journals) == (timedelta(days=30), timedelta(days=180))
+    with pytest.raises(ConfigError, match="at least as long as sessions") as caught:
+        parse('[keep]\nsessions = "4w"\njournals = "7d"\n')
+    assert (caught.value.line, caught.value.field) == (1, "keep")
 
 
 @given(st.integers(0, 100), st.integers(0, 59), st.integers(1, 59))

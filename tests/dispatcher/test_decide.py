@@ -77,7 +77,8 @@ def test_what_is_in_flight_or_waits_for_its_merge_is_left_alone() -> None:
 
 def test_what_is_merged_is_never_handed_out_again() -> None:
     """Even where the state file has not caught up yet."""
-    assert handed(plan(state(open="a b"), ordered("a"), merged("a"))) == ["b"]
+    passed = (ordered("a"), reported(verdict("a", "pass")), merged("a"))
+    assert handed(plan(state(open="a b"), *passed)) == ["b"]
 
 
 def test_a_unit_waits_until_what_it_comes_after_is_merged_or_waived() -> None:

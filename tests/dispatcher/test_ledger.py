@@ -209,6 +209,16 @@ def test_a_state_write_settles_what_it_shows() -> None:
     assert without.due == {"a": Due(Bucket.passed)}
     without.add(written(5, text(passed="a")))
     assert without.due == {}
+    overtaken = fold(*failed("a", 3), written(4, text(blocked="a")))  # its last failure had it blocked at once
+    assert overtaken.due == {}
+
+
+@pytest.mark.xfail(strict=True, reason="_shows takes any `blocked` for the outcome; the write's own moves would say")
+def test_an_answer_that_no_write_shows_yet_stays_due() -> None:
+    """The file broke between the answer and the write; mended, an adoption is written first."""
+    question = reported(verdict("a", "block", question="Which?", pause_seq=7))
+    ledger = fold(ordered("a"), question, asked("answer", "a", text="This."), written(4, text(blocked="a")))
+    assert ledger.due == {"a": Due(Bucket.open, first=True)}
 
 
 @given(

@@ -36,7 +36,11 @@ def script(bar_done: Path, foo_may_pass: Path) -> dict[str, Any]:
     """`foo` fails until a file is there, and notes why; `bar` works until another one is."""
     return plays(
         {
-            "create-foo": [bash(NOTE), bash(f"test -e {foo_may_pass} && echo made > foo.txt; true"), says("Done \x1b[31m.")],
+            "create-foo": [
+                bash(NOTE),
+                bash(f"test -e {foo_may_pass} && echo made > foo.txt; true"),
+                says("Done \x1b[31m."),
+            ],
             "create-bar": [
                 bash("ls"),
                 bash(f"while [ ! -e {bar_done} ]; do sleep 0.05; done; echo made > bar.txt"),

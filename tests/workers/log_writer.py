@@ -14,6 +14,12 @@ def text(seq: int, size: int) -> str:
     return (words * (size // len(words) + 1))[:size]
 
 
+def say(words: str) -> None:
+    """Tell the test."""
+    sys.stdout.write(words + "\n")
+    sys.stdout.flush()
+
+
 def write(path: Path, size: int, told: int) -> None:
     """Write for ever, three appends a flush, and tell of each number once its flush returned."""
     log = Log.open(path)
@@ -31,7 +37,7 @@ def nursery() -> None:
     for line in sys.stdin:
         if line == "-\n":
             os.waitpid(child, 0)
-            print("reaped", flush=True)
+            say("reaped")
             continue
         folder, size = line.split()
         told = os.open(Path(folder) / "told", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -39,7 +45,7 @@ def nursery() -> None:
         if child == 0:
             write(Path(folder) / "session.jsonl", int(size), told)
         os.close(told)
-        print(child, flush=True)
+        say(str(child))
 
 
 def fails_twice(path: Path) -> None:
@@ -49,9 +55,9 @@ def fails_twice(path: Path) -> None:
         try:
             log.append([("x", {"n": seq})])
             log.flush()
-            print("flushed", flush=True)
+            say("flushed")
         except LogWriteFailed as error:
-            print(f"failed: {error}", flush=True)
+            say(f"failed: {error}")
 
 
 def forks(path: Path) -> None:
@@ -65,7 +71,7 @@ def forks(path: Path) -> None:
         try:
             log.append([("y", {})])
         except LogWriteFailed as error:
-            print(f"child: {error}", flush=True)
+            say(f"child: {error}")
         log.close()
         os.close(theirs)
         os.read(ours, 1)  # stay, until the parent's last descriptor is gone
@@ -74,10 +80,10 @@ def forks(path: Path) -> None:
     sys.stdin.readline()
     log.append([("z", {})])
     log.flush()
-    print("parent wrote", flush=True)
+    say("parent wrote")
     sys.stdin.readline()
     log.close()
-    print("parent closed", flush=True)
+    say("parent closed")
     sys.stdin.readline()
     os.close(theirs)
     os.waitpid(child, 0)
@@ -88,14 +94,14 @@ def contender() -> None:
     for line in sys.stdin:
         try:
             log = Log.open(Path(line.rstrip("\n")), note="contender")
-            print("won", flush=True)
+            say("won")
         except LogAlreadyOwned as error:
             log = None
-            print(f"owned {error.pid} {error.host} {error.since}", flush=True)
+            say(f"owned {error.pid} {error.host} {error.since}")
         sys.stdin.readline()
         if log is not None:
             log.close()
-        print("let go", flush=True)
+        say("let go")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The log with real writers: killed at any moment, on a disk that fails, forked, and in a race for the right to write."""
+"""The log with real writers: killed at any moment, on a disk that fails, forked, and racing for the right to write."""
 
 import os
 import random
@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import log_writer
 import pytest
@@ -48,7 +48,7 @@ class Helper:
         assert self.process.stdout is not None
         return self.process.stdout.readline().rstrip("\n")
 
-    def __enter__(self) -> "Helper":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,13 +95,13 @@ def check(folder: Path, size: int, flushed: int) -> int:
 
 
 def kill_again_and_again(nursery: Helper, folder: Path, size: int, kills: int) -> int:
-    chance, torn = random.Random(size), 0
+    chance, torn = random.Random(size), 0  # bytes
     for number in range(kills):
         if number % 10 == 0:
             place = folder / f"{size}-{number}"
             place.mkdir()
         flushed = kill_while_writing(nursery, place, size, chance.uniform(0, 0.03))
-        torn = check(place, size, flushed)
+        torn = max(torn, check(place, size, flushed))
         if number % 10 == 9:
             shutil.rmtree(place)
     return torn
@@ -117,7 +117,8 @@ def test_what_was_flushed_survives_a_kill(nursery: Helper, tmp_path: Path, size:
 @pytest.mark.parametrize("size", SIZES)
 def test_what_was_flushed_survives_fifty_kills(nursery: Helper, tmp_path: Path, size: int) -> None:
     """The same, fifty times for each size."""
-    kill_again_and_again(nursery, tmp_path, size, 50)
+    torn = kill_again_and_again(nursery, tmp_path, size, 50)
+    assert torn > 0 or size < SIZES[-1]  # the kills did hit in the middle of a write
 
 
 def injected(fault: str, path: Path) -> Helper:
@@ -295,7 +296,7 @@ def test_an_unreadable_note_is_no_trouble(tmp_path: Path) -> None:
 
 
 def test_a_forked_child_has_no_right_to_write(tmp_path: Path) -> None:
-    """A child neither writes nor keeps the log from others once its parent is gone; nor does it end the parent's right."""
+    """A child neither writes, nor takes the right from its parent, nor keeps it when the parent has let go."""
     path = tmp_path / "session.jsonl"
     with Helper("forks", str(path)) as helper:
         assert "not to its forked child" in helper.hear()

@@ -61,10 +61,10 @@ class Teller:
         self.epochs = count(2)
 
     def tell(self, turns: int = 3) -> list[Any]:
-        for _ in range(self.draw(st.integers(0, turns))):
+        for _ in range(self.draw(st.integers(int(self.rich), turns))):
             if not self.one_turn():
                 break
-            if self.rich and self.draw(st.booleans()):
+            if self.rich and self.draw(st.integers(0, 2)) == 0:
                 self.fork()
         return self.told
 
@@ -89,7 +89,7 @@ class Teller:
         """Tell a turn; False when it is suspended and nobody answers."""
         self.turn += 1
         self.told += [ev.TurnStart(turn=self.turn), user(f"turn {self.turn}")]
-        for _ in range(self.draw(st.integers(0, 4))):
+        for _ in range(self.draw(st.integers(2 if self.rich else 0, 4))):
             self.compact()
             kind = self.draw(st.sampled_from(STEPS))
             step = next(self.steps)
@@ -112,7 +112,7 @@ class Teller:
             self.compact()
         else:
             self.crash()
-        return True
+        return not is_suspended(self.told)  # cut off just behind its question
 
     def plain(self, kind: str, step: int) -> None:
         if kind == "paused":
