@@ -16,7 +16,7 @@ demo: $(READY)
 	$(BIN)/overnight demo
 
 test: $(READY)
-	$(BIN)/python -m pytest -m "not soak" -n 2 --dist worksteal
+	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile
 
 soak: $(READY)
 	$(BIN)/python -m pytest -m soak --timeout 1500

@@ -23,6 +23,9 @@ from workers.orders import UnitOrder
 
 __all__ = ["Fleet"]
 
+# Beyond the unit's minutes, its setup and one verify, until a hand-out is taken for hung.
+_GRACE_SECONDS = 600.0
+
 
 @dataclass
 class Fleet:
@@ -36,6 +39,7 @@ class Fleet:
     display: Display
     records: Mapping[str, LeaseRecord] = field(default_factory=dict)
     _dead: set[str] = field(default_factory=set)
+    _deadlines: dict[str, tuple[str, float]] = field(default_factory=dict)
     _polled_at: float = float("-inf")
 
     def __post_init__(self) -> None:
@@ -60,6 +64,8 @@ class Fleet:
             )
         )
         self.display.note(f"order       {order.unit} {order.token}")
+        work = order.seconds + order.verify.setup_timeout + order.verify.timeout
+        self._deadlines[order.unit] = (order.token, asyncio.get_running_loop().time() + work + _GRACE_SECONDS)
         with suppress(redis.RedisError, OperationalError):
             run_id = await asyncio.to_thread(self.leases.publish, order.unit, order.token, "open")
             await asyncio.to_thread(send, self._celery, order.model_copy(update={"run_id": run_id}))
@@ -83,8 +89,18 @@ class Fleet:
         except redis.RedisError:
             return
         if not is_new:
-            for loss in self.watch.observe(tokens, self.records, self._dead):
-                self._lose(loss)
+            overdue = [unit for unit, token in tokens.items() if self._is_overdue(unit, token, now)]
+            for loss in [
+                *self.watch.observe(tokens, self.records, self._dead),
+                *(Loss(unit, True) for unit in overdue),
+            ]:
+                if self.book.ledger.unit(loss.unit).in_flight:
+                    self._lose(loss)
+
+    def _is_overdue(self, unit: str, token: str, now: float) -> bool:
+        """Tell whether a hand-out of this run is past all its own limits: whatever beats there hangs (rule 11)."""
+        known, deadline = self._deadlines.get(unit, ("", 0.0))
+        return known == token and now > deadline
 
     async def ask_to_stop(self, is_wanted: Callable[[str], bool]) -> None:
         """Wish that those at work on units that are not wanted any more stop at their next step.
@@ -98,9 +114,9 @@ class Fleet:
             with suppress(redis.RedisError):
                 if record is not None and record.token == token and record.beat:
                     await asyncio.to_thread(self.leases.wish, unit, "stop")
-                elif unit not in self.watch.recalled:
+                elif (unit, token) not in self.watch.recalled:
                     await asyncio.to_thread(self.leases.publish, unit, token, "closed")
-                    self.watch.recalled.add(unit)
+                    self.watch.recalled.add((unit, token))
 
     def _tokens(self) -> dict[str, str]:
         flying = {unit: facts for unit, facts in self.book.ledger.units.items() if facts.in_flight}
@@ -113,6 +129,16 @@ class Fleet:
         facts = self.book.ledger.unit(loss.unit)
         record = self.records.get(loss.unit)
         step = int(record.progress.get("step", 0)) if record is not None else 0
-        self.book.note(Lost(unit=loss.unit, attempt=facts.attempt, epoch=facts.epoch, claimed=loss.claimed, step=step))
+        cost = record.progress.get("cost") if record is not None else None
+        self.book.note(
+            Lost(
+                unit=loss.unit,
+                attempt=facts.attempt,
+                epoch=facts.epoch,
+                claimed=loss.claimed,
+                step=step,
+                cost=None if cost is None else Decimal(cost),
+            )
+        )
         why = "its worker is gone" if loss.claimed else "nobody took it"
         self.display.note(f"lost        {loss.unit} {facts.attempt}.{facts.epoch}: {why}")

@@ -63,6 +63,7 @@ class Keeper:
         replaced = exchange_atomic(self.path, text.encode())
         if replaced not in (b"", seen.encode()):
             self._take_what_slipped_in(replaced)
+            self.update(lambda state: state)  # nobody else may come to write it
 
     @property
     def _journalled(self) -> str | None:
@@ -73,7 +74,7 @@ class Keeper:
         return self._book.ledger.texts.get(self._book.ledger.rev)
 
     def _take_what_slipped_in(self, theirs: bytes) -> None:
-        """Obey an edit that came between our reading and our writing (rule 19); the next change writes the outcome.
+        """Obey an edit that came between our reading and our writing (rule 19).
 
         What cannot be read as a state file is put back for its owner to mend.
         """

@@ -65,10 +65,14 @@ class UnitFacts:
         return sum(self.costs.values(), Decimal(0))
 
     def forgive(self) -> None:
-        """Start counting anew, because a person asked for a retry: a new attempt in a fresh context."""
+        """Start counting anew, because a person asked for a retry: a new attempt in a fresh context.
+
+        Whoever is at work goes on, and its verdict counts.
+        """
         self.failures = self.conflicts = self.losses = self.releases = self.untaken = 0
-        self.settled, self.question, self.answers, self.fork = True, None, (), None
         self.forgiven = self.cost
+        if not self.in_flight:
+            self.settled, self.question, self.answers, self.fork = True, None, (), None
 
 
 class Ledger:
@@ -137,7 +141,7 @@ class Ledger:
             case j.Written():
                 self.rev = entry.rev
                 self.texts[entry.rev] = entry.text
-                self._settle(entry.text)
+                self._settle(entry)
             case j.Asked():
                 self._asked(entry)
             case j.Edited():
@@ -149,14 +153,19 @@ class Ledger:
             case _:
                 pass
 
-    def _settle(self, text: str) -> None:
+    def _settle(self, entry: j.Written) -> None:
         """Forget what was due and is in the file now; an adoption may be written before what a merge made due.
 
         What was due and then had to be blocked, in one write, is settled too: else it would be due for ever.
         """
-        if self.due:
-            state = parse(text)
-            self.due = {unit: due for unit, due in self.due.items() if not _shows(state.bucket_of(unit), due.bucket)}
+        if not self.due:
+            return
+        state, moved = parse(entry.text), {move.partition(":")[0] for move in entry.moves}
+        for unit, due in list(self.due.items()):
+            found = state.bucket_of(unit)
+            was_blocked = unit in moved and found is Bucket.blocked and due.bucket is not Bucket.passed
+            if found in (None, due.bucket) or was_blocked:
+                del self.due[unit]
 
     def _work(self, entry: j.Ordered | j.Lost | j.Reported) -> None:
         match entry:
@@ -174,6 +183,8 @@ class Ledger:
                 facts = self.unit(entry.unit)
                 facts.in_flight = False
                 facts.untaken = 0 if entry.claimed else facts.untaken + 1
+                if entry.cost is not None:  # what it told of; its log says it again when the session goes on
+                    facts.costs[entry.attempt] = max(entry.cost, facts.costs.get(entry.attempt, Decimal(0)))
                 if entry.claimed:
                     facts.losses = 1 if entry.step > facts.lost_at_step else facts.losses + 1
                     facts.lost_at_step = max(facts.lost_at_step, entry.step)
@@ -259,8 +270,3 @@ class Ledger:
             self.unit(unit).settled, self.unit(unit).waiting = True, None
         self.cancelled |= set(entry.cancelled)
         self.cancelled -= {*entry.adopted, *entry.retried}
-
-
-def _shows(found: Bucket | None, due: Bucket) -> bool:
-    """Tell whether a unit's bucket in a state file is what came of a move that was due; None: a person removed it."""
-    return found in (None, due) or (found is Bucket.blocked and due is not Bucket.passed)

@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from workers.session import events as ev
-from workers.session.transcript import harmless, lines_of
+from workers.session.transcript import lines_of_event
 
 __all__ = ["LogView"]
 
@@ -22,8 +22,11 @@ class LogView:
         self._own_turns = self._steps = 0
         self._cost: Decimal | None = Decimal(0)
 
-    def lines(self, event: Any, seq: int | None, time: str | None) -> Iterator[str]:
-        """Yield the lines of one event; without a `seq` it is not in the log but follows from it (a closer)."""
+    def lines(self, event: Any, seq: int | None, time: str | None, *, is_unseen: bool = False) -> Iterator[str]:
+        """Yield the lines of one event, marked where the model no longer sees it.
+
+        Without a `seq` it is not in the log but follows from it (a closer).
+        """
         self._count(event)
         if self._wanted not in (None, self._turn):
             return
@@ -31,8 +34,8 @@ class LogView:
             yield json.dumps({"seq": seq, "time": time, "type": event.type, "data": _without_thinking(event)})
             return
         number = "+" if seq is None else str(seq)
-        for line in lines_of([event]):
-            yield f"{number:>5}  {harmless(line)}".rstrip()
+        for line in lines_of_event(event, is_unseen=is_unseen):
+            yield f"{number:>5}  {line}".rstrip()
             number = ""
 
     def total(self) -> str:

@@ -45,6 +45,9 @@ from worktrees.worktree import Worktrees
 
 __all__ = ["Options", "Setting", "run_night"]
 
+# Other commands hold the writer's lock for a moment to see whether a run does.
+_LOOK_SECONDS = 1.0
+
 
 @dataclass(frozen=True, slots=True)
 class Options:
@@ -73,7 +76,7 @@ async def run_night(setting: Setting) -> Outcome:
     """
     lock = FileLock(setting.home.writer_lock)
     try:
-        lock.acquire(f"overnight run, pid {os.getpid()}")
+        lock.wait(_LOOK_SECONDS, f"overnight run, pid {os.getpid()}")
     except LockBusy as busy:
         raise WriterLocked(busy.path, busy.holder) from busy
     try:
@@ -165,6 +168,7 @@ class Night:
         plan = self._decide()
         self._save(plan)
         if plan.idle:
+            await self._verify_tip()  # a run that was killed may have left it undone
             return self._outcome(plan)
         await self._preflight()
         try:
@@ -199,13 +203,26 @@ class Night:
                 self._wake.clear()
                 if self._killed:
                     return Outcome(STOPPED, "stopped", "stopped at once; sessions go on where they are")
-            await self._verify_tip()
-            return self._outcome(plan)
+            return await self._last_verifies(plan)
         finally:
             tasks = [task for task in (waker, self._merging) if task is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _last_verifies(self, plan: Plan) -> Outcome:
+        """Verify the tip, unless somebody does not want to wait for it."""
+        task = asyncio.create_task(self._verify_tip())
+        task.add_done_callback(lambda _: self._wake.set())
+        while not task.done() and not self._killed:
+            await self._wake.wait()
+            self._wake.clear()
+        if not task.done():
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+            return Outcome(STOPPED, "stopped", "stopped before the tip was verified")
+        task.result()
+        return self._outcome(plan)
 
     async def _tick(self) -> Plan | None:
         """Do everything there is to do now; None while the state file cannot be read and somebody is at work."""
@@ -229,14 +246,14 @@ class Night:
 
     def _take_in(self) -> bool:
         """Take in what people did: the state file, unit files, the drop-box. False while the state file is broken."""
+        wrong = self._roster.reload()
+        if wrong is not None:
+            self._display.status(f"unit files  {wrong}; they stay as they were read last")
         before = str(self._keeper.broken)
         if not self._keeper.take_in():
             if str(self._keeper.broken) != before:
                 self._display.note(f"state file  {self._keeper.broken}; nothing is handed out until it is mended")
             return False
-        wrong = self._roster.reload()
-        if wrong is not None:
-            self._display.status(f"unit files  {wrong}; they stay as they were read last")
         self._keeper.update(lambda state: self._roster.adopt(self._due(state), self._ledger))
         self._inbox.obey(self._home.dropbox, self._keeper.state)
         return self._keeper.broken is None
@@ -263,7 +280,7 @@ class Night:
         if self._merging is None and waiting and self._may_merge():
             self._refuse_rewound()
             report = waiting[0]
-            self._merging = asyncio.create_task(self._train.merge(report, self._roster.units.get(report.unit)))
+            self._merging = asyncio.create_task(self._train.merge(report, lambda: self._roster.units.get(report.unit)))
             self._merging.add_done_callback(lambda _: self._wake.set())
 
     def _may_merge(self) -> bool:

@@ -31,12 +31,24 @@ class Roster:
         self.units = units
 
     def reload(self) -> BadInput | None:
-        """Read all unit files while a run goes on, and return what is wrong with them."""
+        """Read all unit files while a run goes on, and return what is wrong with them.
+
+        A unit without a verify stays out; one that cannot be read at all leaves everything as it was.
+        """
+        wrong: BadInput | None = None
         try:
-            self.load()
+            units = load_all(self._folder)
+            check_graph(units)
         except BadInput as error:
             return error
-        return None
+        for unit in list(units.values()):
+            try:
+                verify_of(unit, self._config)
+            except BadInput as error:
+                wrong = error
+                del units[unit.id]
+        self.units = units
+        return wrong
 
     def adopt(self, state: State, ledger: Ledger) -> State:
         """Give typed goals a unit file, and unit files that no bucket lists a place in `open` (design, Files).
@@ -60,7 +72,10 @@ class Roster:
     def _write(self, unit: UnitFile) -> None:
         """Keep a typed goal. Without a verify in force it could never pass, so it waits until somebody adds one."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        write_atomic(self._folder / f"{unit.id}.md", dump(unit).encode())
+        path = self._folder / f"{unit.id}.md"
+        if path.exists():  # written since the last reading: it is its owner's
+            return
+        write_atomic(path, dump(unit).encode())
         with suppress(BadInput):  # `load` names the fault from now on
             verify_of(unit, self._config)
             self.units[unit.id] = unit

@@ -5,6 +5,7 @@ verify itself, because two units can be green alone and red together. Only then 
 """
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -75,11 +76,15 @@ class Train:
         found = self.repository.read_ref(self.ref)
         return not passed or (found is not None and all(self._holds(found, commit) for commit in passed))
 
-    async def merge(self, report: UnitReport, unit: UnitFile | None) -> bool:
-        """Merge a unit that passed; True when the branch holds it. Every other outcome is a MergeFailed entry."""
-        if unit is None or digest_of(unit, self.config) != report.digest:
-            self._fail(report, "voided", "its goal or verify was edited while it was at work")
+    async def merge(self, report: UnitReport, unit_now: Callable[[], UnitFile | None]) -> bool:
+        """Merge a unit that passed; True when the branch holds it. Every other outcome is a MergeFailed entry.
+
+        `unit_now` looks the unit up: its file may be edited while the merged tree is being verified.
+        """
+        unit = unit_now()
+        if self._is_voided(report, unit):
             return False
+        assert unit is not None
         assert report.commit is not None
         old = await asyncio.to_thread(self.repository.read_ref, self.ref)  # what the branch must still be in the end
         tip = old or self.book.ledger.base
@@ -92,18 +97,29 @@ class Train:
             self._fail(report, "verify", f"passed alone, failed merged: {failed}")
             return False
         new = await asyncio.to_thread(self._commit, report, tip, merged.tree)
+        if self._is_voided(report, unit_now()):
+            return False
         intent = MergeIntent(unit=report.unit, attempt=report.attempt, ref=self.ref, old=old, new=new, tree=merged.tree)
         self.book.note(intent)
         # Only git goes to the thread: an entry between a state and its journalling would be taken for written.
         return self._close(intent, has_moved=await asyncio.to_thread(self._move, intent))
 
+    def _is_voided(self, report: UnitReport, unit: UnitFile | None) -> bool:
+        """Tell whether a person has taken the unit away, or edited what its verdict stands on (rule 17)."""
+        if self.book.ledger.unit(report.unit).waiting != report:
+            return True  # cancelled or waived: the journal says so already
+        if unit is None or digest_of(unit, self.config) != report.digest:
+            self._fail(report, "voided", "its goal or verify was edited while it was at work")
+            return True
+        return False
+
     async def verify_tip(self, commands: list[str]) -> list[Verified]:
-        """Run every command once more on the final tip, unless exactly that has been done."""
+        """Run every command once more on the final tip, unless exactly that has passed already."""
         tip = await asyncio.to_thread(self.tip)
         tree = await asyncio.to_thread(self.repository.tree, tip)
         return [
             self.book.ledger.verified[tree, command]
-            if (tree, command) in self.book.ledger.verified
+            if self.book.ledger.passed_verify(tree, command)
             else await self._run("final", tip, tree, command)
             for command in commands
         ]

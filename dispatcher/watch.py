@@ -32,7 +32,9 @@ class Watch:
 
     lost_after: int
     run_id: str = ""
-    recalled: set[str] = field(default_factory=set)  # orders that nobody can take any more: no need to wait for it
+    recalled: set[tuple[str, str]] = field(
+        default_factory=set
+    )  # orders that nobody can take any more: no need to wait for it
     _counts: dict[str, _Count] = field(default_factory=dict)
 
     def new_redis(self, run_id: str) -> bool:
@@ -64,8 +66,8 @@ class Watch:
             return None
         count.polls += 1
         claimed = beat > 0
-        if count.polls >= self.lost_after * (1 if claimed or unit in self.recalled else _UNCLAIMED):
+        if count.polls >= self.lost_after * (1 if claimed or (unit, token) in self.recalled else _UNCLAIMED):
             del self._counts[unit]
-            self.recalled.discard(unit)
+            self.recalled.discard((unit, token))
             return Loss(unit, claimed)
         return None

@@ -154,7 +154,11 @@ async def attempt(job: Job) -> Closing | None:
         return await _under_lock(job)
     except (EpochRefused, LeaseLost):
         return None
-    except (DiskError, LogWriteFailed) as error:
+    except LogWriteFailed as error:
+        return _release(order, "disk", str(error))
+    except DiskError as error:  # of the disk, or of a path that an agent has ruined: that is the unit's own trouble
+        if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _FULL:
+            raise
         return _release(order, "disk", str(error))
     except OSError as error:
         if error.errno not in _FULL:
@@ -228,24 +232,31 @@ class _Attempt:
 
     async def run(self, problem: str | None = None) -> Closing:
         """Go from wherever the session stands to a report; a problem that is known already is one for a person."""
+        closing = await self._work(problem)
+        return await self._finish(closing) if isinstance(closing, UnitReport) else closing
+
+    async def _work(self, problem: str | None) -> Closing:
         where = resume.standing(self.session.events, self.order.answers)
         await self._open_session()
         if problem is not None:
-            return await self._report("block", note=problem)
+            return self._report("block", note=problem)
         if isinstance(where, resume.Finished):
-            return await self._report_again(where.report)
+            return UnitReport.model_validate(where.report).model_copy(update={"epoch": self.order.epoch})
         if isinstance(where, resume.Verified) and where.result.passed and where.result.digest == self.order.digest:
-            return await self._report("pass", result=where.result)
+            return self._report("pass", result=where.result)
         worktree, rebuilt = await self._worktree()
         await blocking(notes.make_folder, self.places.scratch)
         problem = await self._setup(worktree)
         if problem is not None:
-            return await self._report("block", note=problem)
+            return self._report("block", note=problem)
         loop = self._loop(worktree)
         try:
             async with asyncio.timeout(max(0.0, self.gate.deadline - boottime())):
                 return await self._turns(loop, worktree, where, rebuilt=rebuilt)
         except TimeoutError:
+            last = self.session.events[-1]
+            if isinstance(last, ev.VerifyResult) and last.passed:  # time was up in the very moment
+                return self._report("pass", result=last)
             return await self._out_of("time", worktree)
 
     async def _open_session(self) -> None:
@@ -316,21 +327,25 @@ class _Attempt:
             outcome = await self._judge(await loop.run_turn(outcome), worktree)
         return outcome
 
-    async def _first(
+    async def _first(  # noqa: PLR0911  # one flat match, a row a standing
         self, loop: TurnLoop, worktree: Worktree, where: resume.Standing, *, rebuilt: bool
     ) -> ev.UserMessage | Closing:
         """Return the message of the next turn, or the report, from where the session stood."""
+        rebuilt = rebuilt and not _is_kept(self.session.events)
+        gone = prompt.REBUILT.format(commit=await blocking(worktree.head)) if rebuilt else ""
         match where:
             case resume.Fresh():
                 return prompt.goal(self.order, await blocking(notes.read, self.places.scratch))
             case resume.Suspended(pause, seq, None):
-                return await self._report("block", note=pause.question, question=pause.question, pause_seq=seq)
+                return self._report("block", note=pause.question, question=pause.question, pause_seq=seq)
             case resume.Suspended(pause, _, answer):
                 self.session.append(
                     ev.Resume(call_id=pause.call_id, text=answer or ""),
-                    ev.ToolResult(call_id=pause.call_id, content=answer or ""),
+                    ev.ToolResult(call_id=pause.call_id, content=f"{answer}\n\n{gone}" if gone else answer or ""),
                 )
                 return await self._judge(await loop.go_on(), worktree)
+            case resume.Unverified() | resume.CutShort() if rebuilt:
+                return prompt.runtime(gone)
             case resume.Unverified(text):
                 return await self._judge(Ended("completed", text=text), worktree)
             case resume.Verified(result) if not result.passed:
@@ -351,12 +366,13 @@ class _Attempt:
             case "completed":
                 return await self._verify(worktree)
             case "suspended":
+                await self._keep(worktree)  # the answer may come on another day, to another tree
                 question, seq = ended.question, ended.pause_seq
-                return await self._report("block", note=question or "", question=question, pause_seq=seq)
+                return self._report("block", note=question or "", question=question, pause_seq=seq)
             case "max-tokens" if self._rounds_used() < self.order.rounds:
                 return prompt.cut_short()
             case "max-tokens":
-                return await self._report("fail", note="the answer hit the model's output limit in every round")
+                return self._report("fail", note="the answer hit the model's output limit in every round")
             case "aborted":
                 return await self._aborted(str(ended.facts.get("cause", "")), worktree)
             case _:
@@ -375,8 +391,8 @@ class _Attempt:
         if cause in _RELEASES:
             return await self._let_go(_RELEASES[cause], message)
         if ended.reason == "blocked":
-            return await self._report("block", note="the model refused to go on")
-        return await self._report("block", note=f"the model call failed: {message}")
+            return self._report("block", note="the model refused to go on")
+        return self._report("block", note=f"the model call failed: {message}")
 
     async def _verify(self, worktree: Worktree) -> ev.UserMessage | Closing:
         try:
@@ -408,12 +424,12 @@ class _Attempt:
         )
         await self.session.record(result)
         if result.passed:
-            return await self._report("pass", result=result)
+            return self._report("pass", result=result)
         return await self._next_round(result)
 
     async def _next_round(self, result: ev.VerifyResult) -> ev.UserMessage | Closing:
         if self._rounds_used() >= self.order.rounds:
-            return await self._report("fail", note=headline(result.output), result=result)
+            return self._report("fail", note=headline(result.output), result=result)
         made = self.session.last(ev.Checkpoint)
         return prompt.verify_failed(result, made.taken_back if made is not None else ())
 
@@ -449,7 +465,7 @@ class _Attempt:
             "time": f"out of time after {self.order.seconds / 60:g} min",
             "budget": f"unit limit ${self.order.budget}",
         }
-        return await self._report("fail", note=notes[what])
+        return self._report("fail", note=notes[what])
 
     async def _keep(self, worktree: Worktree) -> None:
         """Checkpoint work in progress; a tree that cannot be committed stays where it is."""
@@ -462,7 +478,7 @@ class _Attempt:
         assert self.gate.state is not None
         return self.gate.state
 
-    async def _report(
+    def _report(
         self,
         verdict: Verdict,
         *,
@@ -470,10 +486,10 @@ class _Attempt:
         result: ev.VerifyResult | None = None,
         question: str | None = None,
         pause_seq: int | None = None,
-    ) -> Closing:
+    ) -> UnitReport:
         last = self.session.last(ev.AssistantMessage)
         passed = result if result is not None and result.passed else None
-        report = UnitReport(
+        return UnitReport(
             night=self.order.night,
             unit=self.order.unit,
             attempt=self.order.attempt,
@@ -489,13 +505,9 @@ class _Attempt:
             pause_seq=pause_seq,
             **self._counts(),
         )
-        return await self._finish(report)
-
-    async def _report_again(self, stored: dict[str, object]) -> Closing:
-        report = UnitReport.model_validate(stored)
-        return await self._finish(report.model_copy(update={"epoch": self.order.epoch}))
 
     async def _finish(self, report: UnitReport) -> Closing:
+        """Make the report the log's flushed terminal event (rule 14), and give the worktree back."""
         await self.gate.before_effect()
         await self.session.record(ev.Report(report=report.model_dump(mode="json")))
         if report.verdict != "block":  # its commits are safe; a suspended turn still needs its files
@@ -515,6 +527,16 @@ class _Attempt:
             "steps": _count(mine, ev.StepStart),
             "seconds": round(boottime() - self.started, 3),
         }
+
+
+def _is_kept(history: Sequence[Any]) -> bool:
+    """Tell whether a checkpoint holds everything that the agent did."""
+    for event in reversed(history):
+        if isinstance(event, ev.Checkpoint):
+            return True
+        if isinstance(event, ev.ToolCall):
+            return False
+    return True
 
 
 def _count(history: Sequence[Any], kind: type) -> int:

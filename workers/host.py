@@ -26,7 +26,7 @@ from .model.client import Answer, ModelClient, Patience
 from .orders import AgentOrder, UnitOrder
 from .outbox import Closing, Courier, Mailbox, Outbox
 from .session.surface import Request
-from .turn.loop import ModelCall, Progress
+from .turn.loop import ModelCall, Progress, Ready
 
 __all__ = ["Host", "connect"]
 
@@ -141,11 +141,12 @@ class Host:
     def _caller(self, agent: AgentOrder, lease: HeldLease) -> ModelCall:
         """Return the model call of one unit: the shared client, with the process's shared patience."""
 
-        async def call(request: Request, parameters: Parameters) -> Answer:
+        async def call(request: Request, parameters: Parameters, ready: Ready) -> Answer:
             client = await asyncio.to_thread(self._client, agent)
             return await self._patience.call(
                 lambda: client.call(agent.model, request, parameters),
-                lambda seconds: _note(lease, waiting=round(seconds, 1)),
+                waiting=lambda seconds: _note(lease, waiting=round(seconds, 1)),
+                ready=ready,
             )
 
         return call

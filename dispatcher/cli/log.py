@@ -13,6 +13,7 @@ from dispatcher.log_view import LogView
 from workers.closed import read_either
 from workers.session.repair import interrupted_turn_closers
 from workers.session.session import load_events
+from workers.session.transcript import unseen
 from workers.tail import Tail
 
 __all__ = ["command"]
@@ -55,10 +56,13 @@ def _show(path: Path, view: LogView) -> None:
     """Print what is there, and behind it what a cut-off turn is missing, as every reader sees it."""
     records = read_either(path).records
     history = load_events(path, records)
+    gone = unseen(history)
     for record, event in zip(records, history, strict=True):
-        _print(view, event, record.seq, record.time)
+        for line in view.lines(event, record.seq, record.time, is_unseen=record.seq in gone):
+            click.echo(line)
     for event in interrupted_turn_closers(history):
-        _print(view, event, None, None)
+        for line in view.lines(event, None, None):
+            click.echo(line)
 
 
 def _follow(here: Context, unit: str, attempt: int, view: LogView) -> None:
@@ -71,15 +75,11 @@ def _follow(here: Context, unit: str, attempt: int, view: LogView) -> None:
             ledger.extend(load_entry(journal, record) for record in noted.new())
             records = written.new()
             for record, event in zip(records, load_events(session, records), strict=True):
-                _print(view, event, record.seq, record.time)
+                for line in view.lines(event, record.seq, record.time):
+                    click.echo(line)
             facts = ledger.unit(unit)
             if not facts.in_flight or facts.attempt != attempt:
                 return
             time.sleep(_POLL_SECONDS)
     except KeyboardInterrupt:
         return
-
-
-def _print(view: LogView, event: object, seq: int | None, when: str | None) -> None:
-    for line in view.lines(event, seq, when):
-        click.echo(line)

@@ -135,7 +135,7 @@ async def test_an_order_that_nobody_has_taken_is_recalled(yard: Yard) -> None:
     await yard.fleet.poll(100.0)
     await yard.fleet.ask_to_stop(lambda _: False)
     assert not yard.table.claim("a", "1.1", "me", run_id)
-    assert "a" in yard.fleet.watch.recalled
+    assert ("a", "1.1") in yard.fleet.watch.recalled
 
 
 async def test_a_wish_to_stop_is_heard_with_the_next_beat(yard: Yard) -> None:

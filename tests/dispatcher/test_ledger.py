@@ -213,7 +213,6 @@ def test_a_state_write_settles_what_it_shows() -> None:
     assert overtaken.due == {}
 
 
-@pytest.mark.xfail(strict=True, reason="_shows takes any `blocked` for the outcome; the write's own moves would say")
 def test_an_answer_that_no_write_shows_yet_stays_due() -> None:
     """The file broke between the answer and the write; mended, an adoption is written first."""
     question = reported(verdict("a", "block", question="Which?", pause_seq=7))

@@ -142,6 +142,16 @@ def test_fsck_rebuilds_the_state_file_of_the_last_night(place: Place) -> None:
     assert f"Night {NIGHT}, rev 3" in Path(".overnight/state.md").read_text()
 
 
+def test_what_the_model_sees_no_longer_is_marked(place: Place) -> None:
+    """A compaction puts a `~` before what it took away; a cut-off turn is closed in memory, with a `+` for its number."""
+    told = session("a", "fail", 2, NIGHT)
+    place.old.log("a", 2, [*told[:7], ev.Compaction(summary="Short.", steps=1)])
+    lines = place("log", "a", "--night", NIGHT).output.splitlines()
+    assert any(line.startswith("    5  ~") for line in lines)
+    assert not any(line.startswith("    3  ~") for line in lines)  # the first message stays
+    assert "    +  turn end    interrupted: closed after a crash" in lines
+
+
 def shown(view: LogView, events: list[Any]) -> list[str]:
     now = datetime.now(UTC).isoformat()
     return [line for seq, event in enumerate(events) for line in view.lines(event, seq, now)]

@@ -51,7 +51,7 @@ class Yard:
         return report
 
     async def merge(self, report: UnitReport, **more: Any) -> bool:
-        return await self.train(**more).merge(report, self.units[report.unit])
+        return await self.train(**more).merge(report, lambda: self.units[report.unit])
 
     def tip(self) -> str | None:
         return self.repository.read_ref(merged_ref(NIGHT))
@@ -122,7 +122,7 @@ async def test_a_verdict_under_another_goal_or_verify_is_void(yard: Yard, edit: 
     """Edited or removed while it was at work (rule 17)."""
     report = yard.passed("a", {"a": "1"})
     edited = {"goal": unit("a", goal="Do something else."), "verify": unit("a", verify="test -f a"), "gone": None}[edit]
-    assert not await yard.train().merge(report, edited)
+    assert not await yard.train().merge(report, lambda: edited)
     assert yard.of(MergeFailed)[0].why == "voided"
     assert yard.tip() is None
 

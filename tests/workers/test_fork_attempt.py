@@ -83,6 +83,14 @@ async def test_a_fork_pays_and_counts_what_it_does_itself(stand: AttemptStand) -
     assert Decimal(0) < report.cost < paid
 
 
+async def test_a_fork_has_all_its_rounds(stand: AttemptStand) -> None:
+    """Those that the copied events used up are not missing: it fails at verify twice before it gives up."""
+    events = await failed(stand)
+    report = await stand.run(attempt=2, fork=ForkPoint(attempt=1, at=len(events)))
+    assert isinstance(report, UnitReport)
+    assert (report.verdict, report.steps) == ("fail", 2)
+
+
 async def test_a_fork_before_the_first_turn_is_a_fresh_start(stand: AttemptStand) -> None:
     """It gets the goal, with the notes that the other attempt left, in a tree on the order's base."""
     await failed(stand)

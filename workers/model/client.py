@@ -29,6 +29,8 @@ __all__ = ["Answer", "ModelClient", "Patience"]
 # A call that shows nothing for this long is stalled, whatever its pings say (facts: pings reset the SDK's timeout).
 _STALL_SECONDS = 600.0
 _CONNECT_SECONDS = 10.0
+# How long a wait for the model goes on before it looks whether it is still wanted.
+_SLICE_SECONDS = 2.0
 _KEY_SECONDS = 60.0
 _USAGE_FIELDS = tuple(Usage.model_fields)
 
@@ -309,15 +311,27 @@ class Patience:
         return max(0.0, self._pause_until - asyncio.get_running_loop().time())
 
     async def call(
-        self, attempt: Callable[[], Awaitable[Answer]], waiting: Callable[[float], None] | None = None
+        self,
+        attempt: Callable[[], Awaitable[Answer]],
+        *,
+        waiting: Callable[[float], None] | None = None,
+        ready: Callable[[], Awaitable[None]] | None = None,
     ) -> Answer:
-        """Return the first whole answer. Raises the ModelError that waiting will not mend."""
+        """Return the first whole answer. Raises the ModelError that waiting will not mend.
+
+        `waiting` hears how long the pause still is; `ready` is awaited before every try and while waiting, and may
+        raise: a lost lease or a stop is not to wait for the model's limits.
+        """
         failures, waits = 0, 0
         while True:
             while self.paused_for > 0:  # somebody may extend the pause while we sleep
                 if waiting:
                     waiting(self.paused_for)
-                await asyncio.sleep(self.paused_for + random.uniform(0, 0.2))  # noqa: S311
+                if ready:
+                    await ready()
+                await asyncio.sleep(min(self.paused_for, _SLICE_SECONDS) + random.uniform(0, 0.2))  # noqa: S311
+            if ready:
+                await ready()
             try:
                 return await attempt()
             except ModelError as error:

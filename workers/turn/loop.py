@@ -70,7 +70,8 @@ class Ended:
     pause_seq: int | None = None
 
 
-ModelCall = Callable[[Request, Parameters], Awaitable[Answer]]
+Ready = Callable[[], Awaitable[None]]
+ModelCall = Callable[[Request, Parameters, Ready], Awaitable[Answer]]  # awaits the third before every try
 
 
 class TurnLoop:
@@ -165,7 +166,7 @@ class TurnLoop:
             request=self._session.surface.digest,
         )
         await self._session.record(start)
-        answer = await self._call(request(self._session.surface), self._parameters)
+        answer = await self._call(request(self._session.surface), self._parameters, self._gate.before_step)
         paid = cost(self._price, answer.usage)
         self.spent = None if paid is None or self.spent is None else self.spent + paid
         self._session.append(

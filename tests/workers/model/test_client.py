@@ -445,7 +445,7 @@ async def test_one_pause_for_all() -> None:
     task = asyncio.create_task(patience.call(first))
     await asyncio.sleep(0.05)
     assert 0.2 < patience.paused_for <= 0.3
-    assert await patience.call(second, heard.append) is WHOLE
+    assert await patience.call(second, waiting=heard.append) is WHOLE
     assert await task is WHOLE
     assert len(second_made) == 1
     assert second_made[0] - first_made[0] >= 0.3

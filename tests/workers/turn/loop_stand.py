@@ -75,7 +75,7 @@ class LoopStand:
             model=self.agent.model,
             parameters=given,
             price=price_of(self.agent),
-            call=lambda request, asked: self.client.call(self.agent.model, request, asked),
+            call=lambda request, asked, _ready: self.client.call(self.agent.model, request, asked),
             tools=built_in(),
             workspace=Workspace(self.tree, base_environment(), f"test-{self.tree}"),
             gate=self.gate,
