@@ -143,7 +143,7 @@ def test_fsck_rebuilds_the_state_file_of_the_last_night(place: Place) -> None:
 
 
 def test_what_the_model_sees_no_longer_is_marked(place: Place) -> None:
-    """A compaction puts a `~` before what it took away; a cut-off turn is closed in memory, with a `+` for its number."""
+    """A `~` stands before what a compaction took away, and a `+` for the number of what closes a cut-off turn."""
     told = session("a", "fail", 2, NIGHT)
     place.old.log("a", 2, [*told[:7], ev.Compaction(summary="Short.", steps=1)])
     lines = place("log", "a", "--night", NIGHT).output.splitlines()

@@ -81,12 +81,15 @@ class AttemptStand:
         }
         return UnitOrder(**given)
 
+    def _call(self, model: str) -> Callable[..., Any]:
+        return lambda asked, how, _ready: self.client.call(model, asked, how)
+
     async def run(self, **changes: Any) -> Any:
         """Attempt an order."""
         order = self.order(**{**self.options, **changes})
         self.lease.token = order.token
         model = order.agent.model
-        job = Job(order, self.lease, self.changed, lambda asked, how: self.client.call(model, asked, how), self.watch)
+        job = Job(order, self.lease, self.changed, self._call(model), self.watch)
         return await attempt(job)
 
     @property

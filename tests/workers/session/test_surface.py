@@ -142,3 +142,15 @@ def test_an_old_id_in_a_new_step() -> None:
     told = [START, user("go"), says(calls("a")), ev.ToolResult(call_id="a", content="1")]
     view = surface([*told, says(calls("a")), ev.ToolResult(call_id="a", content="2")])
     assert [block["content"] for block in all_blocks(view.messages) if block["type"] == "tool_result"] == ["1", "2"]
+
+
+def test_what_is_said_beside_running_calls_waits_for_their_results() -> None:
+    """A message that arrives while calls are open stands behind their results: the API takes it nowhere else."""
+    view = surface([START, user("go"), says(calls("a"), calls("b")), ev.ToolResult(call_id="a", content="1")])
+    sent = list(view.messages)
+    view.add(user("Mind the gap.", "person"))
+    assert view.messages == sent
+    view.add(ev.ToolResult(call_id="b", content="2"))
+    assert view.messages[: len(sent)] == sent
+    assert [message["content"][0]["type"] for message in view.messages[len(sent) :]] == ["tool_result", "text"]
+    assert view.messages[-1]["content"][0]["text"] == "Mind the gap."
