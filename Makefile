@@ -33,6 +33,7 @@ format: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks.night
+	$(BIN)/python -m benchmarks.log
 
 clean:
 	rm -rf $(VENV) build *.egg-info

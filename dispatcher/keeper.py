@@ -106,9 +106,11 @@ def _unknown_revision(theirs: State, ledger: Ledger) -> str:
 
 
 def _moves(before: State, after: State) -> list[str]:
+    """Return who was moved, also within a bucket: another note is another reason to be there."""
     was = {unit: bucket for bucket in Bucket for unit in before.ids(bucket)}
     now = {unit: bucket for bucket in Bucket for unit in after.ids(bucket)}
-    changed = [unit for unit in {**was, **now} if was.get(unit) != now.get(unit)]
+    noted = {unit for unit in was if unit in now and before.note_of(unit) != after.note_of(unit)}
+    changed = [unit for unit in {**was, **now} if unit in noted or was.get(unit) != now.get(unit)]
     return [f"{unit}: {was.get(unit, 'new')} → {now.get(unit, 'gone')}" for unit in changed]
 
 

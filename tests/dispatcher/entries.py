@@ -79,9 +79,9 @@ def started(run: int = 1, *, embedded: bool = True) -> j.RunStarted:
     return j.RunStarted(run=run, pid=1, host="here", slots=4, embedded=embedded)
 
 
-def written(rev: int, text: str = "text") -> j.Written:
+def written(rev: int, text: str = "text", *moves: str) -> j.Written:
     """A state file on its way to the disk."""
-    return j.Written(rev=rev, text=text)
+    return j.Written(rev=rev, text=text, moves=list(moves))
 
 
 def dollars(text: str) -> Decimal:

@@ -32,7 +32,8 @@ def test_only_the_first_verdict_counts() -> None:
     """The slower of two passes is refused, as is anything behind a retry."""
     first = reported(verdict("a", "pass", 1, 1))
     assert refusal(verdict("a", "pass", 1, 2), facts(*RESENT, first), has_commit=True) is not None
-    assert refusal(verdict("a", "pass", 1, 2), facts(*RESENT, asked("retry", "a")), has_commit=True) is not None
+    given_up = facts(*RESENT, lost("a"), asked("retry", "a"))
+    assert refusal(verdict("a", "pass", 1, 2), given_up, has_commit=True) is not None
 
 
 def test_another_attempt_is_over() -> None:

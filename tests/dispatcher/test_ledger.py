@@ -209,7 +209,8 @@ def test_a_state_write_settles_what_it_shows() -> None:
     assert without.due == {"a": Due(Bucket.passed)}
     without.add(written(5, text(passed="a")))
     assert without.due == {}
-    overtaken = fold(*failed("a", 3), written(4, text(blocked="a")))  # its last failure had it blocked at once
+    at_once = written(4, text(blocked="a"), "a: open → blocked")  # its last failure had it blocked
+    overtaken = fold(*failed("a", 3), at_once)
     assert overtaken.due == {}
 
 

@@ -66,7 +66,7 @@ def looks(module_folder: Path) -> Iterator[Looks]:
 def first_run(seen: Looks) -> None:
     project = seen.project
     run = project.start("run", "-j", "2")
-    until(lambda: project.night() and "create-foo" in project.ids("blocked"), "foo has failed twice")
+    until(lambda: project.state_path.exists() and "create-foo" in project.ids("blocked"), "foo has failed twice")
     seen.look("fork in flight", "fork", "create-bar", "--at", "3")
     follow = project.start("log", "create-bar", "--follow")
     until(lambda: "turn 1" in follow.out.read_text(), "the follower shows what is there")

@@ -63,9 +63,12 @@ def nursery() -> Iterator[Helper]:
         yield helper
 
 
-def kill_while_writing(nursery: Helper, folder: Path, size: int, after: float) -> int:
-    """Let a writer write, kill it some seconds after its first flush, and return the last number it told of."""
-    told = folder / "told"
+def kill_while_writing(nursery: Helper, folder: Path, size: int, after: float | None) -> int:
+    """Let a writer write, kill it some seconds after its first flush, and return the last number it told of.
+
+    Without a number of seconds: as soon as the file grows again, which is in the middle of a write that is large.
+    """
+    told, log = folder / "told", folder / "session.jsonl"
     before = told.stat().st_size if told.exists() else 0
     nursery.say(f"{folder} {size}")
     writer = int(nursery.hear())
@@ -73,7 +76,12 @@ def kill_while_writing(nursery: Helper, folder: Path, size: int, after: float) -
     while not told.exists() or told.stat().st_size == before:
         assert time.monotonic() < deadline
         time.sleep(0.001)
-    time.sleep(after)
+    if after is None:
+        length = log.stat().st_size
+        while log.stat().st_size == length:
+            assert time.monotonic() < deadline
+    else:
+        time.sleep(after)
     os.kill(writer, signal.SIGKILL)
     nursery.say("-")
     assert nursery.hear() == "reaped"
@@ -100,7 +108,7 @@ def kill_again_and_again(nursery: Helper, folder: Path, size: int, kills: int) -
         if number % 10 == 0:
             place = folder / f"{size}-{number}"
             place.mkdir()
-        flushed = kill_while_writing(nursery, place, size, chance.uniform(0, 0.03))
+        flushed = kill_while_writing(nursery, place, size, chance.uniform(0, 0.03) if number % 3 == 0 else None)
         torn = max(torn, check(place, size, flushed))
         if number % 10 == 9:
             shutil.rmtree(place)
