@@ -4,6 +4,7 @@ History and evidence, while the state file says what is. Intent is flushed here 
 state write. Entries are typed; those of a newer version load as `Unknown`.
 """
 
+from collections.abc import Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self
@@ -12,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dispatcher.errors import EngineError
 from workers.errors import LogCorrupt, LogError
-from workers.log import Log, Record, read
+from workers.log import Log, Record, offset_of, read
 from workers.orders import ForkPoint, Release, UnitReport
 
 __all__ = [
@@ -244,8 +245,8 @@ _ADAPTER: TypeAdapter[Any] = TypeAdapter(Entry)
 _KNOWN = frozenset(cls.type for cls in _Entry.__subclasses__() if cls is not Unknown)
 
 
-def load_entry(path: Path, record: Record) -> Any:
-    """Return the entry of a journal's record; `path` is for messages. Raises LogCorrupt."""
+def load_entry(path: Path, record: Record, before: Sequence[Record] = ()) -> Any:
+    """Return the entry of a journal's record. Raises LogCorrupt; `path` and the records `before` it are for that."""
     if record.type not in _KNOWN:
         return Unknown(name=record.type)
     try:
@@ -253,13 +254,16 @@ def load_entry(path: Path, record: Record) -> Any:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise LogCorrupt(path, line=record.seq + 1, offset=0, reason=f"{where}: {first['msg']}") from error
+        raise LogCorrupt(
+            path, line=record.seq + 1, offset=offset_of(before, record.seq), reason=f"{where}: {first['msg']}"
+        ) from error
 
 
 def read_journal(path: Path) -> list[tuple[str, Any]]:
     """Return (time, entry) pairs for a cold reader; an absent journal is empty. Raises EngineError."""
     try:
-        return [(record.time, load_entry(path, record)) for record in read(path).records]
+        records = read(path).records
+        return [(record.time, load_entry(path, record, records)) for record in records]
     except LogError as error:
         raise EngineError(f"the journal cannot be read: {error}", component="journal") from error
 
@@ -269,7 +273,7 @@ class Journal:
 
     def __init__(self, log: Log) -> None:
         self._log = log
-        self.entries: list[Any] = [load_entry(log.path, record) for record in log.records]
+        self.entries: list[Any] = [load_entry(log.path, record, log.records) for record in log.records]
 
     @classmethod
     def open(cls, path: Path) -> Self:

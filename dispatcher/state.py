@@ -296,7 +296,7 @@ def _read_bytes(path: Path) -> bytes:
             raise StateFileError(f"is larger than {MAX_BYTES} bytes, so it is no state file", path=path)
         return path.read_bytes()
     except FileNotFoundError:
-        raise StateFileError("there is no state file; `overnight init` writes one", path=path) from None
+        raise StateFileError("there is no state file; `overnight run` writes one", path=path) from None
     except OSError as error:
         raise StateFileError(f"cannot be read: {error.strerror}", path=path) from error
 

@@ -6,6 +6,7 @@ says whether any of it may happen.
 
 import asyncio
 import errno
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
@@ -39,7 +40,8 @@ from .verify import headline, run_stage, verify
 __all__ = ["Job", "Places", "attempt"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
-_repository = cache(Repository.discover)  # six git commands, the same for every unit of a process
+_discovering = threading.Lock()
+_discover = cache(Repository.discover)
 _RELEASES: dict[str, ReleaseReason] = {
     "auth": "key",
     "spend_limit": "spend",
@@ -192,6 +194,12 @@ async def _under_lock(job: Job) -> Closing | None:
         return await _Attempt(job, session, gate, Worktrees(repository, places.worktrees)).run(problem)
 
 
+def _repository(path: Path) -> Repository:
+    """Discover a repository once a process: six git commands, the same for all units that start together."""
+    with _discovering:
+        return _discover(path)
+
+
 def _refuse_old_epoch(order: UnitOrder, places: Places, session: Session) -> None:
     """Raise EpochRefused for an order that is not newer than what this host has seen (protocol rule 6)."""
     newest = max((int(path.name) for path in places.unit_dir.iterdir() if path.name.isdigit()), default=0)
@@ -288,7 +296,6 @@ class _Attempt:
             return found, False
         last = self.session.last(ev.Checkpoint)
         commit = last.commit if last is not None else self.order.base
-        await blocking(self.worktrees.remove, self.name)
         made = await blocking(self.worktrees.create, self.name, commit)
         return made, self.session.count(ev.TurnStart) > 0
 
