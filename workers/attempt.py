@@ -518,7 +518,8 @@ class _Attempt:
         await self.gate.before_effect()
         await self.session.record(ev.Report(report=report.model_dump(mode="json")))
         if report.verdict != "block":  # its commits are safe; a suspended turn still needs its files
-            await blocking(self.worktrees.remove, self.name)
+            last = self.session.last(ev.Checkpoint)
+            await blocking(self.worktrees.remove, self.name, kept=None if last is None else last.commit)
         return report
 
     async def _let_go(self, reason: ReleaseReason, detail: str) -> Closing:

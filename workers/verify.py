@@ -75,7 +75,7 @@ async def verify(
         output = describe(done, timeouts[stage])
         return VerifyOutcome(done.ok, stage, command, done.exit_code, output, time.monotonic() - started)
     finally:
-        await blocking(worktrees.remove, name)
+        await blocking(worktrees.remove, name, kept=commit)
 
 
 def _fresh(worktrees: Worktrees, name: str, commit: str) -> Worktree:

@@ -134,15 +134,16 @@ class Worktrees:
             worktree.restore_pointer()
             return worktree
 
-    def remove(self, name: str) -> None:
+    def remove(self, name: str, *, kept: str | None = None) -> None:
         """Remove the worktree with all its files, in whatever state it is; one that is gone is fine.
 
         No commit is lost: a HEAD that no ref reaches is kept as `refs/overnight/kept/<name>-<short id>`.
-        What was never committed is gone: make a checkpoint first.
+        What was never committed is gone: make a checkpoint first. `kept` is a commit that a ref is known to reach:
+        while HEAD is still there git need not be asked.
         """
         self._path(name)
         with self._locked(f"remove {name}"):
-            trash = self._clear(name)
+            trash = self._clear(name, kept)
         _delete_all(trash)
 
     def empty_trash(self) -> None:
@@ -210,7 +211,7 @@ class Worktrees:
         """Return admin directories of that name whose add was killed before it wrote where the files are."""
         return [entry for entry in self._named(name) if not _target(entry)]
 
-    def _clear(self, name: str) -> list[Path]:
+    def _clear(self, name: str, kept: str | None = None) -> list[Path]:
         """Move everything of that name out of the way, commits kept; under the lock, fast at any size.
 
         Returns what is to be deleted once the lock is free.
@@ -218,6 +219,8 @@ class Worktrees:
         path = self.root / name
         admin_dirs = self._admin_dirs(name)
         for admin_dir in admin_dirs:
+            if kept is not None and _says(admin_dir / "HEAD", f"{kept}\n"):
+                continue
             git = Git(admin_dir, common_dir=self.repository.common_dir)
             head = _head_of(git)
             if head is not None:

@@ -233,7 +233,7 @@ def test_any_text_is_read_or_refused(text: str) -> None:
 def test_reading_says_what_is_wrong_with_the_file(tmp_path: Path) -> None:
     """No file, a folder, bytes that are no UTF-8 and a file beyond all measure are named errors."""
     path = tmp_path / "state.md"
-    with pytest.raises(StateFileError, match="overnight init"):
+    with pytest.raises(StateFileError, match="overnight run"):
         read(path)
     with pytest.raises(StateFileError, match="cannot be read"):
         read(tmp_path)

@@ -178,6 +178,19 @@ def test_removal_keeps_commits(checkout: Checkout, worktrees: Worktrees) -> None
     assert list((worktrees.root / ".trash").iterdir()) == []
 
 
+def test_a_commit_that_is_known_to_be_kept_excuses_only_itself(checkout: Checkout, worktrees: Worktrees) -> None:
+    """A HEAD that went on from what the caller knows is kept all the same."""
+    made = worktrees.create("u", "main")
+    known = made.head()
+    lost = Checkout(made.path).commit({"work": "w"})
+    worktrees.remove("u", kept=known)
+    assert lost in checkout.git("for-each-ref", "--format=%(objectname)", "refs/overnight/kept")
+    again = worktrees.create("v", "main")
+    orphan = Checkout(again.path).commit({"more": "m"})
+    worktrees.remove("v", kept=orphan)
+    assert orphan not in checkout.git("for-each-ref", "--format=%(objectname)", "refs/overnight/kept")
+
+
 def test_removal_of_a_dirty_locked_broken_worktree(checkout: Checkout, worktrees: Worktrees) -> None:
     """Whatever state it is in, it goes; what a symlink in it points to stays."""
     made = worktrees.create("u", "main")
