@@ -6,7 +6,7 @@ from decimal import Decimal
 
 from dispatcher.ledger import Ledger, UnitFacts
 from dispatcher.state import Bucket, State
-from dispatcher.units import UnitFile
+from dispatcher.units import UnitFile, attempts_of
 
 __all__ = ["Block", "HandOut", "Limits", "Plan", "View", "decide"]
 
@@ -105,7 +105,7 @@ def _must_block(unit: str, view: View) -> Block | None:
     facts = view.ledger.unit(unit)
     if facts.in_flight or facts.waiting is not None:
         return None
-    most = _attempts(unit, view)
+    most = attempts_of(unit, view.units, view.limits.attempts)
     last = facts.notes[-1].partition(": ")[2] if facts.notes else ""
     if facts.failures >= most:
         return Block(unit, f"{_times(facts.failures, 'attempt')} used up; last: {last}")
@@ -125,11 +125,6 @@ def _must_block(unit: str, view: View) -> Block | None:
 
 def _times(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
-
-
-def _attempts(unit: str, view: View) -> int:
-    own = view.units[unit].limits.attempts if unit in view.units else None
-    return own or view.limits.attempts
 
 
 def _is_ready(unit: str, view: View, *, ignore_hold: bool = False) -> bool:

@@ -115,8 +115,7 @@ class Inbox:
 
     def _set_branch(self, report: Closing) -> None:
         """Let people see the attempt's commits under a branch of its own (rule 16)."""
-        ref = f"refs/overnight/{report.night}/{report.unit}/{report.attempt}.{report.epoch}"
-        commit = (report.commit if report.kind == "verdict" else None) or self.repository.read_ref(ref)
+        commit = (report.commit if report.kind == "verdict" else None) or self.repository.read_ref(report.ref)
         if commit is None:
             return
         branch = unit_ref(report.night, report.unit, report.attempt)

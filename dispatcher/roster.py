@@ -8,7 +8,7 @@ from dispatcher.errors import BadInput
 from dispatcher.ledger import Ledger
 from dispatcher.orders import verify_of
 from dispatcher.state import State
-from dispatcher.units import UNITS_PATH, UnitFile, check_graph, dump, load_all
+from dispatcher.units import UNITS_PATH, UnitFile, attempts_of, check_graph, dump, load_all
 from worktrees.files import write_atomic
 
 __all__ = ["Roster"]
@@ -66,8 +66,7 @@ class Roster:
 
     def attempts(self, unit: str) -> int:
         """Return how many attempts a unit has."""
-        own = self.units[unit].limits.attempts if unit in self.units else None
-        return own or self._config.limits.attempts
+        return attempts_of(unit, self.units, self._config.limits.attempts)
 
     def _write(self, unit: UnitFile) -> None:
         """Keep a typed goal. Without a verify in force it could never pass, so it waits until somebody adds one."""

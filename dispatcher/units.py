@@ -27,6 +27,7 @@ __all__ = [
     "UnitFile",
     "UnitId",
     "UnitLimits",
+    "attempts_of",
     "check_graph",
     "digest",
     "dump",
@@ -334,6 +335,12 @@ def _unknown_after(unit: UnitFile, other: str, units: Collection[str]) -> UnitFi
 
 def _shown(unit: str) -> Path:
     return UNITS_PATH / f"{unit}.md"
+
+
+def attempts_of(unit: str, units: Mapping[str, UnitFile], usual: int) -> int:
+    """Return how many attempts a unit has: its own limit, else the config's `usual` one."""
+    own = units[unit].limits.attempts if unit in units else None
+    return own or usual
 
 
 def digest(unit: UnitFile, verify: str, protect: Iterable[str]) -> str:

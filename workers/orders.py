@@ -72,12 +72,34 @@ class ForkPoint(Wire):
     at: int = Field(ge=1)
 
 
-class UnitOrder(Wire):
+class _HandOut(Wire):
+    """What names one hand-out, on the way out and on the way back."""
+
+    night: str
+    unit: str
+    attempt: int
+    epoch: int
+
+    @property
+    def token(self) -> str:
+        """`attempt.epoch`, what the lease record is compared with."""
+        return f"{self.attempt}.{self.epoch}"
+
+    @property
+    def task_id(self) -> str:
+        """`<night>.<unit>.<attempt>.<epoch>`, so that Flower's table reads like the night."""
+        return f"{self.night}.{self.unit}.{self.token}"
+
+    @property
+    def ref(self) -> str:
+        """The only ref that this hand-out may move (protocol rule 16)."""
+        return f"refs/overnight/{self.night}/{self.unit}/{self.token}"
+
+
+class UnitOrder(_HandOut):
     """One hand-out of one unit. `attempt` and `epoch` come from the journal alone (protocol rule 1)."""
 
     version: Literal[1] = 1
-    night: str
-    unit: str
     attempt: int = Field(ge=1)
     epoch: int = Field(ge=1)
     run_id: str
@@ -96,37 +118,13 @@ class UnitOrder(Wire):
     answers: tuple[Answered, ...] = ()
     fork: ForkPoint | None = None
 
-    @property
-    def token(self) -> str:
-        """`attempt.epoch`, what the lease record is compared with."""
-        return f"{self.attempt}.{self.epoch}"
 
-    @property
-    def task_id(self) -> str:
-        """`<night>.<unit>.<attempt>.<epoch>`, so that Flower's table reads like the night."""
-        return f"{self.night}.{self.unit}.{self.token}"
-
-    @property
-    def ref(self) -> str:
-        """The only ref that this hand-out may move (protocol rule 16)."""
-        return f"refs/overnight/{self.night}/{self.unit}/{self.token}"
-
-
-class _Closing(Wire):
+class _Closing(_HandOut):
     version: Literal[1] = 1
-    night: str
-    unit: str
-    attempt: int
-    epoch: int
     cost: Decimal | None = None
     turns: int = 0
     steps: int = 0
     seconds: float = 0.0
-
-    @property
-    def task_id(self) -> str:
-        """The hand-out that this closes."""
-        return f"{self.night}.{self.unit}.{self.attempt}.{self.epoch}"
 
 
 class UnitReport(_Closing):
