@@ -133,6 +133,7 @@ class Night:
             self._display,
         )
         self._handed_out: set[str] = set()
+        self._told = set(keeper.state.ids(Bucket.passed))  # whoever moves a unit there, people hear of it once
         self._held: dict[str, float] = {}
         self._ending: Outcome | None = None  # why nothing more is handed out
         self._killed = False
@@ -329,10 +330,10 @@ class Night:
         return with_due(state, self._ledger, self._roster.attempts)
 
     def _save(self, plan: Plan) -> None:
-        before = self._keeper.state
         self._keeper.update(lambda state: _blocked(self._due(state), plan.blocks))
         for unit in self._keeper.state.ids(Bucket.passed):
-            if before.bucket_of(unit) is not Bucket.passed:
+            if unit not in self._told:
+                self._told.add(unit)
                 self._display.note(f"passed      {unit}")
 
     async def _hand_out(self, hand_out: HandOut) -> None:

@@ -330,7 +330,14 @@ def test_json_output_is_one_object_a_line(looks: Looks) -> None:
     lines = lines_of(looks.first.out)
     assert all("time" in line for line in lines[:-1])
     assert lines[-1] == {"event": "ended", "code": 1, "reason": "done", "detail": "some did not pass, or need you"}
-    assert {"preflight", "order", "report", "passed", "tip"} <= {line.get("event") for line in lines}
+    assert {"preflight", "order", "report", "tip"} <= {line.get("event") for line in lines}
+
+
+def test_every_unit_that_passed_is_told_of_once(looks: Looks) -> None:
+    """Whenever in a tick its merge ended."""
+    told = [line["text"] for line in lines_of(looks.first.out) if line.get("event") == "passed"]
+    assert sorted(told) == sorted(looks.first_state["passed"])
+    assert len(told) == 8
 
 
 def test_flower_shows_every_unit_under_its_readable_id(looks: Looks) -> None:
