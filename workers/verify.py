@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from worktrees.process import Command, Finished, run
-from worktrees.worktree import Worktree, Worktrees
+from worktrees.worktree import Worktrees
 
 from .blocking import blocking
 from .tools.bash import describe
@@ -65,7 +65,7 @@ async def verify(
     """
     started = time.monotonic()
     try:
-        tree = await blocking(_fresh, worktrees, name, commit)
+        tree = await blocking(worktrees.create, name, commit, replace=True)
         stage, command, done = "", "", None
         for stage, command in commands.items():
             done = await run_stage(command, timeouts[stage], tree.path, env, tag)
@@ -76,11 +76,6 @@ async def verify(
         return VerifyOutcome(done.ok, stage, command, done.exit_code, output, time.monotonic() - started)
     finally:
         await blocking(worktrees.remove, name, kept=commit)
-
-
-def _fresh(worktrees: Worktrees, name: str, commit: str) -> Worktree:
-    worktrees.remove(name)
-    return worktrees.create(name, commit)
 
 
 async def run_stage(command: str, seconds: float, path: Path, env: Mapping[str, str], tag: str) -> Finished:

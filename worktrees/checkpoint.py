@@ -65,39 +65,53 @@ def checkpoint(
     worktree.restore_pointer()
     worktree.clear_locks()
     git = worktree.git()
-    base = _commit(worktree, base)
-    parent = _settle_head(worktree, base if expected is None else _commit(worktree, expected))
-    _start_index(worktree, git, parent)
-    _refuse_nested(worktree, git)
-    _take_in(git)
+    commits = _commits(worktree, base, base if expected is None else expected)
+    base, anchor = commits[0].id, commits[1]
+    parent = _settle_head(worktree, anchor)
+    tracked = _start_index(worktree, git, parent.id)
+    _take_in(git, _untracked_unless_nested(worktree, git, tracked))
     taken_back, changed = _take_back(worktree, base, protected, may_edit)
     tree = git.run("write-tree").stdout.strip()
     commit = _commit_tree(git, tree, parent, message)
-    _move(git, parent, commit, message)
+    _move(git, parent.id, commit, message)
     if ref is not None:
         update_ref(git, ref, commit, expected, message=message)
-    return Checkpoint(commit, tree, parent, taken_back, changed)
+    return Checkpoint(commit, tree, parent.id, taken_back, changed)
 
 
-def _commit(worktree: Worktree, rev: str) -> str:
+@dataclass(frozen=True)
+class _Commit:
+    """A commit and its tree."""
+
+    id: str
+    tree: str
+
+
+def _commits(worktree: Worktree, *revs: str) -> list[_Commit]:
+    """Look commits up, all with one git command: a night makes thousands of checkpoints."""
     git = Git(worktree.common_dir)  # an agent may have broken the worktree's own HEAD
-    result = git.run("rev-parse", "--verify", "--quiet", f"{rev}^{{commit}}", check=False)
-    found = result.stdout.strip()
-    if rev.startswith("-") or result.code != 0 or not COMMIT_ID.fullmatch(found):
-        message = f"{rev!r} is not a commit in the repository of {worktree.path}"
-        raise RepositoryError(message, worktree.path)
-    return found
+    asked = "".join(f"{rev}^{{commit}}\n{rev}^{{tree}}\n" for rev in revs)
+    found = git.run("cat-file", "--batch-check=%(objectname)", stdin=asked).stdout.splitlines()
+    commits = [_Commit(*pair) for pair in zip(found[::2], found[1::2], strict=True)]
+    for rev, commit in zip(revs, commits, strict=False):
+        if not rev or "\n" in rev or not COMMIT_ID.fullmatch(commit.id):
+            message = f"{rev!r} is not a commit in the repository of {worktree.path}"
+            raise RepositoryError(message, worktree.path)
+    return commits
 
 
-def _settle_head(worktree: Worktree, anchor: str) -> str:
+def _settle_head(worktree: Worktree, anchor: _Commit) -> _Commit:
     """Return the commit to build on, and make HEAD point to it, detached, whatever the agent did to it."""
+    file = worktree.admin_dir / "HEAD"
+    if _is_plain_file(file) and file.read_bytes() == f"{anchor.id}\n".encode():
+        return anchor
     git = worktree.git()
     head = _detached_head(worktree)
-    if head is not None and _is_plain_line(git, anchor, head):
-        return head
+    if head is not None and _is_plain_line(git, anchor.id, head):
+        return _commits(worktree, head)[0]
     if head is not None:
         keep(git, worktree.name, head)
-    write_atomic(worktree.admin_dir / "HEAD", f"{anchor}\n".encode())
+    write_atomic(file, f"{anchor.id}\n".encode())
     return anchor
 
 
@@ -132,8 +146,8 @@ def _is_plain_line(git: Git, anchor: str, head: str) -> bool:
     return not git.run("rev-list", "--min-parents=2", "--max-count=1", f"{anchor}..{head}").stdout
 
 
-def _start_index(worktree: Worktree, git: Git, parent: str) -> None:
-    """Make the index that of the parent, keeping what it knows about unchanged files.
+def _start_index(worktree: Worktree, git: Git, parent: str) -> list[str]:
+    """Make the index that of the parent, keeping what it knows about unchanged files, and return its files' paths.
 
     Otherwise `git rm --cached` would drop a tracked file that is also ignored, and `assume-unchanged` or
     `skip-worktree` would keep git from looking at a file at all.
@@ -141,23 +155,23 @@ def _start_index(worktree: Worktree, git: Git, parent: str) -> None:
     if git.run("read-tree", "--reset", parent, check=False).code != 0:
         (worktree.admin_dir / "index").unlink(missing_ok=True)  # corrupt: everything is read again
         git.run("read-tree", "--reset", parent)
-    listed = split_nul(git.run("ls-files", "-v", "-z").stdout)
-    flagged = [entry[2:] for entry in listed if entry[0].islower() or entry[0] == "S"]
+    entries = [entry.partition("\t") for entry in split_nul(git.run("ls-files", "-v", "--stage", "-z").stdout)]
+    flagged = [path for head, _, path in entries if head[0].islower() or head[0] == "S"]  # `H mode blob stage`
     for option in ("--no-assume-unchanged", "--no-skip-worktree"):
         _feed(git, flagged, option)
+    return [path for head, _, path in entries if not head.startswith(LINK_TO_REPOSITORY, 2)]
 
 
-def _refuse_nested(worktree: Worktree, git: Git) -> None:
-    """Raise NestedRepository for a `.git` beside any file that would be committed."""
+def _untracked_unless_nested(worktree: Worktree, git: Git, tracked: list[str]) -> list[str]:
+    """Return the untracked files. Raises NestedRepository for a `.git` beside any file that would be committed."""
     untracked = _untracked(git)
     for path in untracked:
         if path.endswith("/"):
             raise NestedRepository(worktree.path / path)
-    tracked = [entry.partition("\t") for entry in split_nul(git.run("ls-files", "--stage", "-z").stdout)]
-    files = [path for head, _, path in tracked if not head.startswith(LINK_TO_REPOSITORY)]
-    for directory in sorted(_directories([*files, *untracked])):
+    for directory in sorted(_directories([*tracked, *untracked])):
         if os.path.lexists(worktree.path / directory / ".git"):
             raise NestedRepository(worktree.path / directory)
+    return untracked
 
 
 def _directories(paths: Iterable[str]) -> set[str]:
@@ -179,13 +193,15 @@ def _untracked(git: Git) -> list[str]:
     return split_nul(result.stdout)
 
 
-def _take_in(git: Git) -> None:
+def _take_in(git: Git, untracked: list[str]) -> None:
     """Bring the index to what is on disk."""
     fields = split_nul(git.run("diff-files", "-z", "--name-status", "--no-renames", "--ignore-submodules=all").stdout)
     states = list(zip(fields[::2], fields[1::2], strict=True))
     _feed(git, [path for status, path in states if status == "D"], "--force-remove")
     there = [path for status, path in states if status != "D"]
-    _feed(git, [*there, *_untracked(git)], "--add", "--remove", "--replace")
+    if any(status != "M" for status, _ in states):  # what stood in the way of a path may be gone now
+        untracked = _untracked(git)
+    _feed(git, [*there, *untracked], "--add", "--remove", "--replace")
 
 
 def _feed(git: Git, paths: Sequence[str], *options: str) -> None:
@@ -253,10 +269,10 @@ def _delete_below(root: Path, path: str) -> None:
                 os.rmdir(part, dir_fd=place)
 
 
-def _commit_tree(git: Git, tree: str, parent: str, message: str) -> str:
-    if git.run("rev-parse", "--verify", f"{parent}^{{tree}}").stdout.strip() == tree:
-        return parent
-    return git.run("commit-tree", tree, "-p", parent, "-F", "-", stdin=message).stdout.strip()
+def _commit_tree(git: Git, tree: str, parent: _Commit, message: str) -> str:
+    if parent.tree == tree:
+        return parent.id
+    return git.run("commit-tree", tree, "-p", parent.id, "-F", "-", stdin=message).stdout.strip()
 
 
 def _move(git: Git, old: str, new: str, message: str) -> None:

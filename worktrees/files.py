@@ -6,6 +6,7 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import glob
 import os
 import secrets
 import socket
@@ -61,6 +62,14 @@ def exchange_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> bytes:
             temporary.unlink(missing_ok=True)
     sync_directory(path.parent)
     return replaced
+
+
+def left_over(path: Path) -> list[Path]:
+    """Return what processes that were killed while they replaced `path` left beside it. Only for its one writer.
+
+    After an exchange such a file holds what was replaced, which nobody may have looked at yet.
+    """
+    return sorted(path.parent.glob(f".{glob.escape(path.name)}.*.tmp"))
 
 
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2

@@ -110,6 +110,13 @@ class Repository:
             return None
         return result.stdout.encode(errors="surrogateescape").decode(errors="replace")
 
+    def blobs(self, commit: str, *paths: str) -> dict[str, tuple[str, int]]:
+        """Return mode and size in bytes of those of `paths` that are files or links (120000) in the commit."""
+        command = ("ls-tree", "-l", "-z", "--full-tree", self.resolve(commit), "--", *paths)
+        fields = (entry.partition("\t") for entry in split_nul(self.git.run(*command).stdout))
+        found = {path: head.split() for head, _, path in fields}
+        return {path: (head[0], int(head[3])) for path, head in found.items() if head[1] == "blob"}
+
     def list_files(self, commit: str, prefix: str = "") -> list[str]:
         """Return the paths in the commit that start with `prefix`, sorted as git does."""
         listing = self.git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.resolve(commit)).stdout

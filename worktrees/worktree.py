@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from worktrees.errors import RefMoved, RepositoryError, WorktreesError
+from worktrees.errors import GitError, RefMoved, RepositoryError, WorktreesError
 from worktrees.files import FileLock, disk_error, write_atomic
 from worktrees.git import Git
 from worktrees.repository import COMMIT_ID, Repository, update_ref
@@ -98,19 +98,25 @@ class Worktrees:
                 message = f"worktrees cannot live in {self.root}, inside {inside}. Choose a folder outside of it."
                 raise RepositoryError(message, self.root)
 
-    def create(self, name: str, commit: str) -> Worktree:
+    def create(self, name: str, commit: str, *, replace: bool = False) -> Worktree:
         """Make a worktree of that name, detached at `commit`, clearing the ruins of an earlier try first.
 
-        Raises RepositoryError (a whole worktree is there already; unknown commit), GitError, DiskError, LockBusy.
+        With `replace` a whole one goes too, as by `remove`. Raises RepositoryError (a whole worktree is there already;
+        unknown commit), GitError, DiskError, LockBusy.
         """
         path = self._path(name)
-        commit = self.repository.resolve(commit)
+        if not COMMIT_ID.fullmatch(commit):
+            commit = self.repository.resolve(commit)
         with self._locked(f"create {name}"):
-            if self._whole(name) is not None:
+            if not replace and self._whole(name) is not None:
                 message = f"the worktree {path} is there and in order. Adopt it, or remove it first."
                 raise RepositoryError(message, path)
             trash = self._clear(name)
-            self._common().run("worktree", "add", "--no-checkout", "--detach", str(path), commit)
+            try:
+                self._common().run("worktree", "add", "--no-checkout", "--detach", str(path), commit)
+            except GitError:
+                self.repository.resolve(commit)  # says so where the commit is what git does not know
+                raise
             worktree = Worktree(name, path, self._admin_dirs(name)[0])
         _delete_all(trash)
         try:
