@@ -4,6 +4,7 @@ The only module that imports Celery. Settings come from the facts page: early ac
 visibility timeout; the lease makes what the broker loses or doubles harmless.
 """
 
+import gc
 import os
 import queue
 import threading
@@ -17,6 +18,7 @@ from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 from kombu.exceptions import OperationalError
 
 from .host import Host
+from .model.client import warm
 from .orders import UnitOrder
 from .turn.loop import Progress
 
@@ -129,8 +131,11 @@ def _host() -> Host:
 
 @worker_init.connect
 def _start_host(**_: object) -> None:
-    """Send what a dead process left in the outbox without waiting for the first order."""
+    """Send what a dead process left in the outbox without waiting for the first order, and be ready for that one."""
     _host()
+    warm()
+    gc.collect()
+    gc.freeze()  # what was imported stays: no collection has to walk through all of it again
 
 
 @worker_shutting_down.connect

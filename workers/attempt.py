@@ -4,40 +4,41 @@ It owns the order of things and nothing else: the turn loop talks to the model, 
 says whether any of it may happen.
 """
 
-import asyncio
 import errno
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
-from decimal import Decimal
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from worktrees.checkpoint import Checkpoint, checkpoint
-from worktrees.errors import DiskError, LockBusy, NestedRepository
+from worktrees.errors import DiskError, LockBusy, NestedRepository, WorktreesError
 from worktrees.files import FileLock
 from worktrees.process import base_environment, sweep
 from worktrees.repository import Repository
 from worktrees.worktree import Worktree, Worktrees
 
-from . import notes, prompt, resume
+from . import attachments, evidence, notes, prompt, reports, resume
+from .agents.loader import Agents, Learn, learn_nothing
 from .blocking import blocking
-from .errors import Cancelled, EpochRefused, LeaseLost, LogError, LogWriteFailed
+from .errors import EpochRefused, ImageRefused, LeaseLost, LogError, LogWriteFailed
+from .gate import LeaseGate
 from .lease import HeldLease, boottime
-from .model.catalog import parameters, price_of
-from .orders import Release, ReleaseReason, UnitOrder, UnitReport, Verdict
+from .model.patience import Waits
+from .orders import ReleaseReason, UnitOrder, UnitReport, Verdict
 from .outbox import Closing
+from .places import Places
 from .session import events as ev
 from .session.fork import fork, own
 from .session.session import Session
-from .tools import Workspace, built_in
-from .turn.loop import Ended, Gate, ModelCall, Progress, TurnLoop
-from .turn.stops import text_of
+from .tools import Workspace
+from .turn.hooks import attached
+from .turn.loop import Ended, ModelCall, Progress, TurnLoop
 from .verify import headline, run_stage, verify
 
-__all__ = ["Job", "Places", "attempt"]
+__all__ = ["Job", "attempt"]
 
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 _discovering = threading.Lock()
@@ -50,87 +51,20 @@ _RELEASES: dict[str, ReleaseReason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Places:
-    """Where a unit's files are on this host, under the repository's home."""
-
-    home: Path
-    night: str
-    unit: str
-
-    @property
-    def unit_dir(self) -> Path:
-        """Sessions of all attempts, under the unit's one lock."""
-        return self.home / "nights" / self.night / "units" / self.unit
-
-    @property
-    def lock(self) -> Path:
-        """One flock per unit and host (protocol rule 6)."""
-        return self.unit_dir / "unit.lock"
-
-    def session(self, attempt: int) -> Path:
-        """The session log of one attempt."""
-        return self.unit_dir / str(attempt) / "session.jsonl"
-
-    @property
-    def scratch(self) -> Path:
-        """A folder for the unit's agent, shared by all its attempts."""
-        return self.unit_dir / "scratch"
-
-    @property
-    def worktrees(self) -> Path:
-        """The night's worktrees."""
-        return self.home / "worktrees" / self.night
-
-    @property
-    def tag(self) -> str:
-        """What marks every process of this unit."""
-        return f"{self.night}.{self.unit}"
-
-
-@dataclass
-class _Gate(Gate):
-    """The lease, the budget and the clock, between the loop and every effect."""
-
-    lease: HeldLease
-    changed: asyncio.Event
-    budget: Decimal | None
-    deadline: float
-    fence: float
-    show: Callable[[Progress], None]
-    state: Progress | None = None
-
-    async def before_step(self) -> None:
-        if self.lease.asked_to_stop:
-            raise Cancelled(self.lease.asked_to_stop)
-        if boottime() >= self.deadline:
-            raise Cancelled("time")
-        spent = self.state.cost if self.state else None
-        if self.budget is not None and spent is not None and spent >= self.budget:
-            raise Cancelled("budget")
-        await self.before_effect()
-
-    async def before_effect(self) -> None:
-        while boottime() - self.lease.confirmed_at > self.fence or self.lease.lost:
-            if self.lease.lost:
-                raise LeaseLost(f"{self.lease.unit} {self.lease.token} belongs to somebody else now")
-            self.changed.clear()
-            await self.changed.wait()
-
-    def progress(self, state: Progress) -> None:
-        self.state = state
-        self.show(state)
-
-
 @dataclass(frozen=True)
 class Job:
-    """A claimed order with what its host lends it. `changed` is set whenever the lease was confirmed or lost."""
+    """A claimed order with what its host lends it. `heard` are called whenever the lease was confirmed or lost.
+
+    `learn` asks the endpoint what the model of an agent takes; `waits` is how long the unit has waited for its model.
+    """
 
     order: UnitOrder
     lease: HeldLease
-    changed: asyncio.Event
     call: ModelCall
     show: Callable[[Progress], None]
+    heard: list[Callable[[], None]] = field(default_factory=list)
+    learn: Learn = learn_nothing
+    waits: Waits = field(default_factory=Waits)
 
     @property
     def places(self) -> Places:
@@ -149,23 +83,23 @@ async def attempt(job: Job) -> Closing | None:
         places.unit_dir.mkdir(parents=True, exist_ok=True)
         lock.acquire(f"{order.task_id} {job.lease.holder}")
     except LockBusy:
-        return _release(order, "busy", "another process on this host still holds the unit")
+        return reports.release(order, "busy", "another process on this host still holds the unit")
     except OSError as error:
-        return _release(order, "disk", str(error))
+        return reports.release(order, "disk", str(error))
     try:
         return await _under_lock(job)
     except (EpochRefused, LeaseLost):
         return None
     except LogWriteFailed as error:
-        return _release(order, "disk", str(error))
+        return reports.release(order, "disk", str(error))
     except DiskError as error:  # of the disk, or of a path that an agent has ruined: that is the unit's own trouble
         if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _FULL:
             raise
-        return _release(order, "disk", str(error))
+        return reports.release(order, "disk", str(error))
     except OSError as error:
         if error.errno not in _FULL:
             raise
-        return _release(order, "disk", f"{error.strerror}: {error.filename or places.unit_dir}")
+        return reports.release(order, "disk", f"{error.strerror}: {error.filename or places.unit_dir}")
     finally:
         lock.release()
 
@@ -182,14 +116,15 @@ async def _under_lock(job: Job) -> Closing | None:
         _refuse_old_epoch(order, places, session)
         problem = await blocking(_fill, order, places, session)
         session.repair()
-        gate = _Gate(
+        gate = LeaseGate(
             lease=lease,
-            changed=job.changed,
             budget=order.budget,
             deadline=boottime() + order.seconds,
             fence=order.fence,
             show=job.show,
+            waits=job.waits,
         )
+        job.heard.append(gate.look)
         repository = await blocking(_repository, Path(order.repository))
         return await _Attempt(job, session, gate, Worktrees(repository, places.worktrees)).run(problem)
 
@@ -227,7 +162,7 @@ def _fill(order: UnitOrder, places: Places, session: Session) -> str | None:
 class _Attempt:
     """The attempt's steps, each of which leaves the session so that the next start finds its way."""
 
-    def __init__(self, job: Job, session: Session, gate: _Gate, worktrees: Worktrees) -> None:
+    def __init__(self, job: Job, session: Session, gate: LeaseGate, worktrees: Worktrees) -> None:
         self.order = order = job.order
         self.places = job.places
         self.call = job.call
@@ -237,6 +172,8 @@ class _Attempt:
         self.started = boottime()
         self.env = base_environment()
         self.name = f"{order.unit}.{order.attempt}"
+        self.reached: str | None = None
+        self.agents = Agents(order, worktrees.repository, job.learn)
 
     async def run(self, problem: str | None = None) -> Closing:
         """Go from wherever the session stands to a report; a problem that is known already is one for a person."""
@@ -259,7 +196,7 @@ class _Attempt:
             return self._report("block", note=problem)
         loop = self._loop(worktree)
         try:
-            async with asyncio.timeout(max(0.0, self.gate.deadline - boottime())):
+            async with self.gate.waits.timeout(max(0.0, self.gate.deadline - boottime())):
                 return await self._turns(loop, worktree, where, rebuilt=rebuilt)
         except TimeoutError:
             last = self.session.events[-1]
@@ -269,6 +206,7 @@ class _Attempt:
 
     async def _open_session(self) -> None:
         if not self.session.events:
+            head = (await self.agents.fresh()).head()
             self.session.append(
                 ev.SessionStart(
                     night=self.order.night,
@@ -276,9 +214,11 @@ class _Attempt:
                     attempt=self.order.attempt,
                     base=self.order.base,
                     digest=self.order.digest,
-                    model=self.order.agent.model,
-                    system=prompt.system(),
-                    tools=[tool.schema for tool in built_in().values()],
+                    agent=head.name,
+                    model=head.model,
+                    effort=head.effort,
+                    system=head.system,
+                    tools=head.tools,
                 )
             )
         await self.session.record(ev.Claim(epoch=self.order.epoch, holder=self.gate.lease.holder))
@@ -315,17 +255,17 @@ class _Attempt:
     # -- turns and verify -----------------------------------------------------------------------------------------
 
     def _loop(self, worktree: Worktree) -> TurnLoop:
+        env = {**self.env, notes.VARIABLE: str(self.places.scratch)}
         loop = TurnLoop(
             self.session,
-            model=self.order.agent.model,
-            parameters=parameters(self.order.agent),
-            price=price_of(self.order.agent),
+            agents=self.agents,
             call=self.call,
-            tools=built_in(),
-            workspace=Workspace(worktree.path, {**self.env, notes.VARIABLE: str(self.places.scratch)}, self.places.tag),
+            workspace=Workspace(worktree.path, env, self.places.tag, self.places.scratch),
             gate=self.gate,
+            hooks=attached(self.order, self.places, self.gate.lease),
         )
         self.gate.state = Progress(loop.turn, loop.step, "", loop.spent)
+        self.gate.loop = loop
         return loop
 
     async def _turns(self, loop: TurnLoop, worktree: Worktree, where: resume.Standing, *, rebuilt: bool) -> Closing:
@@ -342,15 +282,11 @@ class _Attempt:
         gone = prompt.REBUILT.format(commit=await blocking(worktree.head)) if rebuilt else ""
         match where:
             case resume.Fresh():
-                return prompt.goal(self.order, await blocking(notes.read, self.places.scratch))
+                return await self._goal(worktree)
             case resume.Suspended(pause, seq, None):
-                return self._report("block", note=pause.question, question=pause.question, pause_seq=seq)
-            case resume.Suspended(pause, _, answer):
-                self.session.append(
-                    ev.Resume(call_id=pause.call_id, text=answer or ""),
-                    ev.ToolResult(call_id=pause.call_id, content=f"{answer}\n\n{gone}" if gone else answer or ""),
-                )
-                return await self._judge(await loop.go_on(), worktree)
+                return self._report("block", pause=pause, pause_seq=seq)
+            case resume.Suspended(pause, _, answer) if answer is not None:
+                return await self._judge(await loop.resume(pause, answer, gone), worktree)
             case resume.Unverified() | resume.CutShort() if rebuilt:
                 return prompt.runtime(gone)
             case resume.Unverified(text):
@@ -367,6 +303,14 @@ class _Attempt:
                 words = prompt.REBUILT.format(commit=await blocking(worktree.head)) if is_new else prompt.RESUMED
                 return prompt.forked(words, failed)
 
+    async def _goal(self, worktree: Worktree) -> ev.UserMessage | Closing:
+        try:
+            images = await blocking(attachments.read, worktree.path, self.order.attach)
+        except ImageRefused as error:
+            return self._report("block", note=str(error))
+        skills = await blocking(self.agents.invoked, self.order.goal)
+        return prompt.goal(self.order, await blocking(notes.read, self.places.scratch), skills, images)
+
     async def _judge(self, ended: Ended, worktree: Worktree) -> ev.UserMessage | Closing:
         """Return what a turn's ending leads to; strangers among the endings are treated as errors (spec L8)."""
         match ended.reason:
@@ -374,8 +318,7 @@ class _Attempt:
                 return await self._verify(worktree)
             case "suspended":
                 await self._keep(worktree)  # the answer may come on another day, to another tree
-                question, seq = ended.question, ended.pause_seq
-                return self._report("block", note=question or "", question=question, pause_seq=seq)
+                return self._report("block", pause=ended.pause, pause_seq=ended.pause_seq)
             case "max-tokens" if self._rounds_used() < self.order.rounds:
                 return prompt.cut_short()
             case "max-tokens":
@@ -390,6 +333,8 @@ class _Attempt:
         if cause in ("budget", "time"):
             return await self._out_of(cause, worktree)
         await self._keep(worktree)
+        if cause == "cancelled by a person":
+            return self._report("block", note=cause)
         return await self._let_go("shutdown" if cause == "shutdown" else "stopped", "")
 
     async def _broken(self, ended: Ended) -> Closing:
@@ -398,7 +343,10 @@ class _Attempt:
         if cause in _RELEASES:
             return await self._let_go(_RELEASES[cause], message)
         if ended.reason == "blocked":
-            return self._report("block", note="the model refused to go on")
+            why = ended.facts.get("details", {}).get("explanation") or ended.facts.get("details", {}).get("category")
+            return self._report("block", note=f"the model refused to go on{f': {why}' if why else ''}")
+        if cause == "compaction":
+            return self._report("block", note=message)
         return self._report("block", note=f"the model call failed: {message}")
 
     async def _verify(self, worktree: Worktree) -> ev.UserMessage | Closing:
@@ -443,7 +391,7 @@ class _Attempt:
     def _rounds_used(self) -> int:
         mine = own(self.session.events)
         cut = sum(isinstance(event, ev.TurnEnd) and event.reason == "max-tokens" for event in mine)
-        return _count(mine, ev.VerifyResult) + cut
+        return sum(isinstance(event, ev.VerifyResult) for event in mine) + cut
 
     async def _checkpoint(self, worktree: Worktree, message: str) -> Checkpoint:
         """Commit the worktree, taking protected paths back, and log it."""
@@ -458,11 +406,15 @@ class _Attempt:
             may_edit=self.order.verify.may_edit,
             expected=None if last is None else last.commit,
         )
-        repository = self.worktrees.repository
-        found = await blocking(repository.read_ref, self.order.ref)
-        await blocking(repository.update_ref, self.order.ref, made.commit, found, message="checkpoint")
+        await blocking(self._move_ref, made.commit)
         await self.session.record(ev.Checkpoint(commit=made.commit, tree=made.tree, taken_back=list(made.taken_back)))
         return made
+
+    def _move_ref(self, commit: str) -> None:
+        """Let the hand-out's own ref reach the commit; nobody else ever moves it (protocol rule 16)."""
+        if commit != self.reached:
+            self.worktrees.repository.update_ref(self.order.ref, commit, self.reached, message="checkpoint")
+            self.reached = commit
 
     # -- reports --------------------------------------------------------------------------------------------------
 
@@ -485,36 +437,15 @@ class _Attempt:
         assert self.gate.state is not None
         return self.gate.state
 
-    def _report(
-        self,
-        verdict: Verdict,
-        *,
-        note: str = "",
-        result: ev.VerifyResult | None = None,
-        question: str | None = None,
-        pause_seq: int | None = None,
-    ) -> UnitReport:
-        last = self.session.last(ev.AssistantMessage)
-        passed = result if result is not None and result.passed else None
-        return UnitReport(
-            night=self.order.night,
-            unit=self.order.unit,
-            attempt=self.order.attempt,
-            epoch=self.order.epoch,
-            verdict=verdict,
-            note=note,
-            commit=passed.commit if passed else None,
-            tree=passed.tree if passed else None,
-            digest=self.order.digest,
-            summary=text_of(last.content) if last is not None else "",
-            output="" if result is None else result.output[-4000:],
-            question=question,
-            pause_seq=pause_seq,
-            **self._counts(),
-        )
+    def _report(self, verdict: Verdict, **said: Any) -> UnitReport:
+        return reports.verdict(self.order, self.session.events, verdict, self._seconds(), **said)
+
+    def _seconds(self) -> float:
+        return round(boottime() - self.started, 3)
 
     async def _finish(self, report: UnitReport) -> Closing:
         """Make the report the log's flushed terminal event (rule 14), and give the worktree back."""
+        report = await self._checked(report)
         await self.gate.before_effect()
         await self.session.record(ev.Report(report=report.model_dump(mode="json")))
         if report.verdict != "block":  # its commits are safe; a suspended turn still needs its files
@@ -522,19 +453,21 @@ class _Attempt:
             await blocking(self.worktrees.remove, self.name, kept=None if last is None else last.commit)
         return report
 
+    async def _checked(self, report: UnitReport) -> UnitReport:
+        """Return a verdict with those claims of its summary that nothing supports (spec A22)."""
+        last = self.session.last(ev.Checkpoint)
+        if report.verdict == "block" or report.unsupported or last is None:
+            return report
+        try:
+            changed = await blocking(self.worktrees.repository.changed_paths, self.order.base, last.commit)
+        except WorktreesError:  # a verdict never waits for what is only said about its words
+            return report
+        claims = await blocking(evidence.unsupported, report.summary, self.session.events, changed)
+        return report.model_copy(update={"unsupported": claims})
+
     async def _let_go(self, reason: ReleaseReason, detail: str) -> Closing:
         await self.session.flush()
-        return _release(self.order, reason, detail, **self._counts())
-
-    def _counts(self) -> dict[str, object]:
-        mine = own(self.session.events)
-        costs = [event.cost for event in mine if isinstance(event, ev.AssistantMessage)]
-        return {
-            "cost": None if None in costs else sum((c for c in costs if c is not None), Decimal(0)),
-            "turns": _count(mine, ev.TurnStart),
-            "steps": _count(mine, ev.StepStart),
-            "seconds": round(boottime() - self.started, 3),
-        }
+        return reports.release(self.order, reason, detail, self.session.events, self._seconds())
 
 
 def _is_kept(history: Sequence[Any]) -> bool:
@@ -545,19 +478,3 @@ def _is_kept(history: Sequence[Any]) -> bool:
         if isinstance(event, ev.ToolCall):
             return False
     return True
-
-
-def _count(history: Sequence[Any], kind: type) -> int:
-    return sum(isinstance(event, kind) for event in history)
-
-
-def _release(order: UnitOrder, reason: ReleaseReason, detail: str, **counts: object) -> Release:
-    return Release(
-        night=order.night,
-        unit=order.unit,
-        attempt=order.attempt,
-        epoch=order.epoch,
-        reason=reason,
-        detail=detail,
-        **counts,
-    )

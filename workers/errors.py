@@ -10,6 +10,8 @@ WorkersError
 ├── LeaseLost                   another epoch or holder owns the unit: append nothing more
 ├── Cancelled                   the harness asked the unit to stop (a person, a shutdown)
 ├── ToolError                   what an agent asked for cannot be done: goes back to the model, never further
+├── BundleFileError             path, line, field: an agent's or a skill's file that cannot be used
+├── ImageRefused                a file is no image that can be shown: broken, or too large to decode
 ├── PriceUnknown                the model has no price, so a money cap would mean nothing
 └── ModelError                  a model call that gave no whole answer; `kind` says what is worth doing
 """
@@ -19,8 +21,10 @@ from pathlib import Path
 from typing import Literal
 
 __all__ = [
+    "BundleFileError",
     "Cancelled",
     "EpochRefused",
+    "ImageRefused",
     "LeaseLost",
     "LogAlreadyOwned",
     "LogCorrupt",
@@ -104,6 +108,39 @@ class Cancelled(WorkersError):
 
 class ToolError(WorkersError):
     """What the agent asked for cannot be done; the text is what the model is told."""
+
+
+class BundleFileError(WorkersError):
+    """The file of an agent or a skill cannot be used; shown as "path:line: field: message".
+
+    `path` is relative to the checkout. `problems` holds the single errors when several were found in one reading.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        path: Path,
+        line: int | None = None,
+        field: str | None = None,
+        problems: tuple["BundleFileError", ...] = (),
+    ) -> None:
+        where = str(path) if line is None else f"{path}:{line}"
+        said = ": ".join(part for part in (where, field, message) if part)
+        super().__init__("\n".join(map(str, problems)) or said)
+        self.message = message
+        self.path = path
+        self.line = line
+        self.field = field
+        self.problems = problems or (self,)
+
+
+class ImageRefused(WorkersError):
+    """A file cannot be shown as an image; `reason` says why, and goes behind the file's name."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
 
 
 class PriceUnknown(WorkersError):

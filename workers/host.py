@@ -21,8 +21,11 @@ from redis.retry import Retry
 
 from .attempt import Job, attempt
 from .lease import Beater, HeldLease, LeaseTable, boottime
+from .model.assembly import Answer
 from .model.catalog import Parameters
-from .model.client import Answer, ModelClient, Patience
+from .model.limiter import Limiter
+from .model.patience import Waits
+from .model.pool import Pool
 from .orders import AgentOrder, UnitOrder
 from .outbox import Closing, Courier, Mailbox, Outbox
 from .session.surface import Request
@@ -58,8 +61,8 @@ class Host:
         self._loop.set_default_executor(ThreadPoolExecutor(_THREADS, thread_name_prefix="blocking"))
         self._ticked = boottime()
         self._leases: dict[str, HeldLease] = {}
-        self._clients: dict[tuple[str | None, str | None], ModelClient] = {}
-        self._patience = Patience()
+        self._limiter = Limiter(self._redis, every=beat)
+        self._models = Pool(self._limiter)
         self._beater = Beater(every=beat, ticked=lambda: self._ticked, patience=patience, bark=_die)
         self._courier = Courier(lambda night: Mailbox(self._redis, night), self._delivered, every=beat)
         self._thread = threading.Thread(target=self._serve, name="host", daemon=True)
@@ -69,6 +72,7 @@ class Host:
         self._thread.start()
         self._beater.start()
         self._courier.start()
+        self._limiter.start()
         if outbox is not None:
             box = Outbox(outbox)
             for report in box.pending():
@@ -112,12 +116,15 @@ class Host:
         return HeldLease(table, order.unit, order.token, self.name, lambda: None)
 
     async def _work(self, order: UnitOrder, lease: HeldLease) -> Closing | None:
-        changed = asyncio.Event()
+        waits = Waits(lambda seconds: _note_wait(lease, seconds))
+        show = self._watcher(order, lease, waits)
+        job = Job(order, lease, self._caller(order.agent, waits), show, learn=self._models.learn, waits=waits)
         task = asyncio.current_task()
         assert task is not None
 
         def on_change() -> None:
-            changed.set()
+            for heard in job.heard:
+                heard()
             if lease.lost:
                 task.cancel()
 
@@ -128,9 +135,8 @@ class Host:
         self._leases[order.task_id] = lease
         self._beater.hold(order.task_id, lease)
         try:
-            return await attempt(
-                Job(order, lease, changed, self._caller(order.agent, lease), self._watcher(order, lease))
-            )
+            await self._models.learn(order.agent)
+            return await attempt(job)
         except asyncio.CancelledError:
             if lease.lost:
                 return None
@@ -138,28 +144,17 @@ class Host:
         finally:
             self._leases.pop(order.task_id, None)
 
-    def _caller(self, agent: AgentOrder, lease: HeldLease) -> ModelCall:
-        """Return the model call of one unit: the shared client, with the process's shared patience."""
+    def _caller(self, agent: AgentOrder, waits: Waits) -> ModelCall:
+        """Return the model call of one unit: the process's shared client, behind the fleet's one limiter."""
 
-        async def call(request: Request, parameters: Parameters, ready: Ready) -> Answer:
-            client = await asyncio.to_thread(self._client, agent)
-            return await self._patience.call(
-                lambda: client.call(agent.model, request, parameters),
-                waiting=lambda seconds: _note(lease, waiting=round(seconds, 1)),
-                ready=ready,
-            )
+        async def call(model: str, request: Request, parameters: Parameters, ready: Ready) -> Answer:
+            return await self._models.call(agent, model, request, parameters, waits=waits, ready=ready)
 
         return call
 
-    def _client(self, agent: AgentOrder) -> ModelClient:
-        key = (agent.base_url, agent.key_command)
-        if key not in self._clients:
-            self._clients[key] = ModelClient(agent)
-        return self._clients[key]
-
-    def _watcher(self, order: UnitOrder, lease: HeldLease) -> Callable[[Progress], None]:
+    def _watcher(self, order: UnitOrder, lease: HeldLease, waits: Waits) -> Callable[[Progress], None]:
         def watch(state: Progress) -> None:
-            lease.progress = json.dumps(asdict(state), default=str)
+            lease.progress = json.dumps({**asdict(state), "waited": round(waits.total, 1)}, default=str)
             self._show(order, state)
 
         return watch
@@ -184,8 +179,14 @@ class Host:
             await asyncio.sleep(_TICK_SECONDS)
 
 
-def _note(lease: HeldLease, **facts: object) -> None:
-    lease.progress = json.dumps({**json.loads(lease.progress), **facts})
+def _note_wait(lease: HeldLease, seconds: float) -> None:
+    """Show how long the unit still waits for its model; 0: no longer."""
+    progress = json.loads(lease.progress)
+    if seconds > 0:
+        progress["waiting"] = round(seconds, 1)
+    else:
+        progress.pop("waiting", None)
+    lease.progress = json.dumps(progress)
 
 
 def _line(report: Closing) -> str:

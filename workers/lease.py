@@ -14,6 +14,8 @@ from typing import Any, Literal
 
 import redis
 
+from .orders import Told
+
 __all__ = ["BeatResult", "LeaseRecord", "LeaseTable", "boottime"]
 
 BeatResult = Literal["ok", "lost", "missing"]
@@ -41,20 +43,32 @@ return 1
 )
 
 # A closed record without a holder is what the dispatcher publishes after Redis came back: whoever really holds the
-# unit re-asserts itself (rule 10).
-_BEAT = """
-local r = redis.call('HMGET', KEYS[1], 'token', 'state', 'holder', 'beat', 'wish')
-if not r[1] then return {'missing', ''} end
-if r[1] ~= ARGV[1] then return {'lost', ''} end
+# unit re-asserts itself (rule 10). Until then a record of an earlier start may be old, so that nobody is lost by it.
+_BEAT = (
+    _RUN_ID
+    + """
+local r = redis.call('HMGET', KEYS[1], 'token', 'state', 'holder', 'beat', 'wish', 'told', 'run_id')
+if not r[1] then return {'missing', '', 0} end
+local other = r[7] == run and 'lost' or 'missing'
+if r[1] ~= ARGV[1] then return {other, '', 0} end
 if r[3] == '' and r[2] == 'closed' then
   redis.call('HSET', KEYS[1], 'holder', ARGV[2])
 elseif r[3] ~= ARGV[2] then
-  return {'lost', ''}
+  return {other, '', 0}
 elseif tonumber(r[4]) < tonumber(ARGV[3]) then
-  return {'missing', ''}
+  return {'missing', '', 0}
 end
 redis.call('HSET', KEYS[1], 'beat', tonumber(ARGV[3]) + 1, 'progress', ARGV[4])
-return {'ok', r[5] or ''}
+return {'ok', r[5] or '', tonumber(r[6]) or 0}
+"""
+)
+
+# What a unit was told outlives its records; the count in the record lets the next beat say that there is something.
+_TELL = """
+for i = 2, #ARGV, 2 do redis.call('HSET', KEYS[2], ARGV[i], ARGV[i + 1]) end
+if redis.call('HGET', KEYS[1], 'token') ~= ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'told', redis.call('HLEN', KEYS[2]))
+return 1
 """
 
 
@@ -65,12 +79,13 @@ def boottime() -> float:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRecord:
-    """One poll of a record. `beat` 0: nobody has claimed it."""
+    """One poll of a record. `beat` 0: nobody has claimed it; `told` is how many messages its holder is pointed to."""
 
     token: str
     holder: str
     beat: int
     progress: Mapping[str, Any]
+    told: int = 0
 
 
 class LeaseTable:
@@ -79,9 +94,11 @@ class LeaseTable:
     def __init__(self, client: redis.Redis, night: str) -> None:
         self._redis = client
         self._prefix = f"overnight:{night}:lease:"
+        self._told = f"overnight:{night}:told:"
         self._publish = client.register_script(_PUBLISH)
         self._claim = client.register_script(_CLAIM)
         self._beat = client.register_script(_BEAT)
+        self._tell = client.register_script(_TELL)
 
     def run_id(self) -> str:
         """Return the identity of this start of Redis."""
@@ -95,10 +112,30 @@ class LeaseTable:
         """Set me as holder and close the record, if it is mine, open and of this Redis (rule 5). Otherwise go home."""
         return bool(self._claim(keys=[self._prefix + unit], args=[token, holder, run_id]))
 
-    def beat(self, unit: str, token: str, holder: str, counter: int, progress: str) -> tuple[BeatResult, str]:
-        """Raise the counter by compare-and-set (rule 8). Returns the result and what the dispatcher wishes."""
-        result, wish = self._beat(keys=[self._prefix + unit], args=[token, holder, counter, progress])
-        return _text(result), _text(wish)  # type: ignore[return-value]  # the script's own words
+    def beat(self, unit: str, token: str, holder: str, counter: int, progress: str) -> tuple[BeatResult, str, int]:
+        """Raise the counter by compare-and-set (rule 8).
+
+        Returns the result, what the dispatcher wishes, and how many messages of people there are for the unit.
+        """
+        result, wish, told = self._beat(keys=[self._prefix + unit], args=[token, holder, counter, progress])
+        return _text(result), _text(wish), int(told)  # type: ignore[return-value]  # the script's own words
+
+    def tell(self, unit: str, token: str, told: Sequence[Told]) -> bool:
+        """Lay down what people said to a unit and point its holder to it; twice changes nothing.
+
+        False where the record is missing or another: nobody heard of it yet, so tell again.
+        """
+        words = [part for one in told for part in (one.id, one.text)]
+        return bool(self._tell(keys=[self._prefix + unit, self._told + unit], args=[token, *words]))
+
+    def told(self, unit: str) -> list[Told]:
+        """Return what people said to a unit, oldest first. Empty after Redis lost its data: the order has it too."""
+        found = self._redis.hgetall(self._told + unit)
+        return [Told(id=_text(key), text=_text(text)) for key, text in sorted(found.items())]
+
+    def forget_told(self, unit: str) -> None:
+        """Delete what a unit was told: it is settled, and its next order carries all of it."""
+        self._redis.delete(self._told + unit)
 
     def wish(self, unit: str, text: str) -> None:
         """Ask the holder for something; it hears it at its next beat."""
@@ -108,7 +145,7 @@ class LeaseTable:
         """Return the records that are there, by unit."""
         pipeline = self._redis.pipeline(transaction=False)
         for unit in units:
-            pipeline.hmget(self._prefix + unit, ["token", "holder", "beat", "progress"])
+            pipeline.hmget(self._prefix + unit, ["token", "holder", "beat", "progress", "told"])
         return {unit: _record(row) for unit, row in zip(units, pipeline.execute(), strict=True) if row[0]}
 
     def forget(self, units: Iterable[str]) -> None:
@@ -119,8 +156,8 @@ class LeaseTable:
 
 
 def _record(row: list[bytes | None]) -> LeaseRecord:
-    token, holder, beat, progress = (_text(value or b"") for value in row)
-    return LeaseRecord(token, holder, int(beat or 0), json.loads(progress or "{}"))
+    token, holder, beat, progress, told = (_text(value or b"") for value in row)
+    return LeaseRecord(token, holder, int(beat or 0), json.loads(progress or "{}"), int(told or 0))
 
 
 def _text(value: bytes | str) -> str:
@@ -138,6 +175,7 @@ class HeldLease:
         self.confirmed_at = boottime()
         self.lost = False
         self.wish = ""
+        self.told = 0  # messages of people that wait in the table's `told`
         self.draining = False
         self.progress = "{}"
         self._counter = 1
@@ -148,7 +186,7 @@ class HeldLease:
         """Why the unit should stop at its next step: the dispatcher wishes it, or this worker shuts down."""
         if self.draining:
             return "shutdown"
-        return "stopped" if self.wish == "stop" else ""
+        return "stopped" if self.wish in ("stop", "cancel") else ""
 
     def beat(self) -> None:
         """Raise the counter once. A Redis that is away or lost its data changes nothing: everybody waits for it."""
@@ -156,13 +194,13 @@ class HeldLease:
             return
         asked_at = boottime()
         try:
-            result, wish = self.table.beat(self.unit, self.token, self.holder, self._counter, self.progress)
+            result, wish, told = self.table.beat(self.unit, self.token, self.holder, self._counter, self.progress)
         except redis.RedisError:
             return
         if result == "ok":
             self._counter += 1
             self.confirmed_at = asked_at  # when it was asked, not when it was answered: that could be much later
-            self.wish = wish
+            self.wish, self.told = wish, told
         elif result == "lost":
             self.lost = True
         self.on_change()

@@ -11,6 +11,8 @@ __all__ = [
     "ForkPoint",
     "Release",
     "ReleaseReason",
+    "Rule",
+    "Told",
     "UnitOrder",
     "UnitReport",
     "Verdict",
@@ -27,24 +29,62 @@ class Wire(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Price(Wire):
-    """Dollars per million tokens."""
+class Rates(Wire):
+    """Dollars per million tokens. `cache_write` is for five minutes; `cache_write_1h` None: twice the input price."""
 
     input: Decimal
     output: Decimal
     cache_read: Decimal
     cache_write: Decimal
+    cache_write_1h: Decimal | None = None
+
+
+class LongPrompt(Rates):
+    """The rates of calls whose whole prompt, cached or not, has more than `tokens` tokens."""
+
+    tokens: int = Field(ge=1)
+
+
+class Price(Rates):
+    """A model's rates, and others for long prompts where it has such (`above`)."""
+
+    above: LongPrompt | None = None
+
+
+class Rule(Wire):
+    """One line of a policy: `tool`, or `tool: pattern` matched against its command or path, and what becomes of it."""
+
+    what: str
+    then: Literal["allow", "ask", "deny"]
 
 
 class AgentOrder(Wire):
-    """Which model works, and how hard."""
+    """Which agent works, on which model, and how hard. `policy`: the first rule that matches decides; none: allow.
 
+    The context is compacted when the next call would fill `compact_at` of the model's window, or `context_cap` tokens
+    (spec A14). `region` and `project` are for bedrock and vertex; `background` is a cheaper model of the same endpoint,
+    for summaries. `window` (tokens) and `thinking` are a person's word where the endpoint does not say or says it
+    wrongly. `effort_from` says whose word the effort is: the config's gives way to an agent's file, a unit's does not.
+    """
+
+    name: str = "coder"
     model: str
+    provider: Literal["anthropic", "bedrock", "vertex"] = "anthropic"
     base_url: str | None = None
     key_command: str | None = None
+    region: str | None = None
+    project: str | None = None
+    background: str | None = None
+    background_price: Price | None = None
+    window: int | None = None
+    thinking: Literal["adaptive", "budget", "none"] | None = None
     effort: Literal["off", "low", "medium", "high"] = "medium"
+    effort_from: Literal["config", "unit"] = "config"
     max_output_tokens: int | None = None
     price: Price | None = None
+    policy: tuple[Rule, ...] = ()
+    compact_at: float = 0.85
+    context_cap: int = 400_000
 
 
 class VerifyOrder(Wire):
@@ -59,10 +99,21 @@ class VerifyOrder(Wire):
 
 
 class Answered(Wire):
-    """What a person said to the question or approval that suspended the turn; `seq` is the pause's."""
+    """What a person said to the question or approval that suspended the turn; `seq` is the pause's.
+
+    `approved` is None for an answer to a question; for a denial `text` is the reason, which may be empty.
+    """
 
     text: str
     seq: int
+    approved: bool | None = None
+
+
+class Told(Wire):
+    """What a person said to a unit at work (spec A22); `id` is the request's, so that it is heard once."""
+
+    id: str
+    text: str
 
 
 class ForkPoint(Wire):
@@ -116,6 +167,8 @@ class UnitOrder(_HandOut):
     fence: float = 5.0
     notes: tuple[str, ...] = ()
     answers: tuple[Answered, ...] = ()
+    told: tuple[Told, ...] = ()
+    attach: tuple[str, ...] = ()
     fork: ForkPoint | None = None
 
 
@@ -132,6 +185,8 @@ class UnitReport(_Closing):
 
     `commit` and `tree` are the checkpoint that verify said yes to, present exactly when the verdict is `pass`;
     `note` is one line for people; `summary` is the agent's final text, `output` the tail of the last verify.
+    `approval` is the call that waits for a person's yes, as people read it (None: no approval, or a question);
+    `unsupported` are claims of the summary that no evidence of the session supports (spec A22).
     """
 
     kind: Literal["verdict"] = "verdict"
@@ -144,6 +199,8 @@ class UnitReport(_Closing):
     output: str = ""
     question: str | None = None
     pause_seq: int | None = None
+    approval: str | None = None
+    unsupported: tuple[str, ...] = ()
 
 
 class Release(_Closing):

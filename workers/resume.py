@@ -29,11 +29,11 @@ class Fresh:
 
 @dataclass(frozen=True, slots=True)
 class Suspended:
-    """A stored question waits; `answer` is what a person said to it, None while nobody has."""
+    """A stored question or approval waits; `answer` is what a person said to it, None while nobody has."""
 
     pause: ev.Pause
     pause_seq: int
-    answer: str | None
+    answer: Answered | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +85,7 @@ def standing(history: Sequence[Any], answers: Sequence[Answered]) -> Standing:
     waiting = _waiting(history)
     if waiting is not None:
         pause, seq = waiting
-        answer = next((given.text for given in answers if given.seq == seq), None)
+        answer = next((given for given in answers if given.seq == seq), None)
         report = _reported(history)
         if answer is None and report is not None:
             return Finished(report)
@@ -111,7 +111,9 @@ def _waiting(history: Sequence[Any]) -> tuple[ev.Pause, int] | None:
     for seq in range(len(history) - 1, -1, -1):
         event = history[seq]
         if isinstance(event, ev.Pause):
-            answered = any(isinstance(e, ev.ToolResult) and e.call_id == event.call_id for e in history[seq:])
+            answered = any(
+                isinstance(e, ev.ToolResult | ev.ToolCall) and e.call_id == event.call_id for e in history[seq:]
+            )
             return None if answered else (event, seq)
     return None
 

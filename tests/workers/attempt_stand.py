@@ -1,6 +1,5 @@
 """One unit in a real repository, a model that plays a script, and a lease that always holds unless a test says no."""
 
-import asyncio
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -8,11 +7,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from workers.attempt import Job, Places, attempt
+from workers.attempt import Job, attempt
 from workers.lease import boottime
 from workers.log import read
 from workers.model.client import ModelClient
 from workers.orders import AgentOrder, UnitOrder, VerifyOrder
+from workers.places import Places
 from workers.rehearsal import RehearsalServer
 from workers.session import events as ev
 from workers.session.session import load_events
@@ -32,6 +32,8 @@ class FakeLease:
         self.holder = "host:1"
         self.lost = False
         self.asked_to_stop = ""
+        self.wish = ""
+        self.told = 0
         self.stale = False
 
     @property
@@ -53,7 +55,7 @@ class AttemptStand:
     # Its own: a night's processes are known on the whole host by its id, and other tests run at the same time.
     night: str = field(default_factory=lambda: f"1117-{secrets.token_hex(4)}")
     lease: FakeLease = field(default_factory=lambda: FakeLease("1.1"))
-    changed: asyncio.Event = field(default_factory=asyncio.Event)
+    heard: list[Callable[[], None]] = field(default_factory=list)
 
     def order(self, *, run: str = "test -f done", protect: tuple[str, ...] = (), **changes: Any) -> UnitOrder:
         """An order for attempt 1, epoch 1 of unit `a`, with changes."""
@@ -81,15 +83,19 @@ class AttemptStand:
         }
         return UnitOrder(**given)
 
-    def _call(self, model: str) -> Callable[..., Any]:
-        return lambda asked, how, _ready: self.client.call(model, asked, how)
+    def _call(self) -> Callable[..., Any]:
+        return lambda model, asked, how, _ready: self.client.call(model, asked, how)
+
+    def hear(self) -> None:
+        """Let the attempt notice that its lease has changed."""
+        for heard in self.heard:
+            heard()
 
     async def run(self, **changes: Any) -> Any:
         """Attempt an order."""
         order = self.order(**{**self.options, **changes})
         self.lease.token = order.token
-        model = order.agent.model
-        job = Job(order, self.lease, self.changed, self._call(model), self.watch)
+        job = Job(order, self.lease, self._call(), self.watch, self.heard)
         return await attempt(job)
 
     @property

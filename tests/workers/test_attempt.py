@@ -390,12 +390,12 @@ async def test_an_unconfirmed_lease_waits(stand: Stand) -> None:
     at.lease.stale = True
     task = asyncio.create_task(at.run())
     await asyncio.sleep(0.3)
-    at.changed.set()  # a beat that was not confirmed
+    at.hear()  # a beat that was not confirmed
     await asyncio.sleep(0.1)
     assert not task.done()
     assert at.server.requests == []
     at.lease.stale = False
-    at.changed.set()
+    at.hear()
     assert (await task).verdict == "pass"
 
 

@@ -9,6 +9,7 @@ import pytest
 import redis
 
 from workers.lease import Beater, HeldLease, LeaseTable, boottime
+from workers.orders import Told
 
 
 @pytest.fixture
@@ -96,7 +97,8 @@ def test_no_record_has_a_time_to_live(table: LeaseTable, redis_client: redis.Red
     """Nothing here depends on Redis' wall clock: no key ever expires."""
     held(table)
     table.wish("u", "stop")
-    assert [redis_client.ttl(key) for key in redis_client.scan_iter()] == [-1]
+    table.tell("u", "1.1", [Told(id="01", text="x")])
+    assert [redis_client.ttl(key) for key in redis_client.scan_iter()] == [-1, -1]
 
 
 @pytest.mark.parametrize("change", ["epoch", "holder", "open"])
@@ -155,6 +157,29 @@ def test_redis_went_back_in_time(table: LeaseTable, redis_client: redis.Redis) -
     assert lease.confirmed_at > confirmed
 
 
+@pytest.mark.parametrize("change", ["open", "earlier token", "another holder"])
+def test_a_redis_that_went_back_in_time_loses_nobody(table: LeaseTable, redis_client: redis.Redis, change: str) -> None:
+    """What a record of an earlier start says of others may be old: the holder waits until it is published again."""
+    lease = held(table, token="1.2")
+    key = "overnight:1117-k3v:lease:u"
+    if change == "open":
+        table.publish("u", "1.2", "open")
+    elif change == "earlier token":
+        table.publish("u", "1.1", "closed")
+    else:
+        redis_client.hset(key, "holder", "other")
+    redis_client.hset(key, "run_id", "the one before")
+    confirmed = lease.confirmed_at
+    lease.beat()
+    assert (lease.lost, lease.confirmed_at) == (False, confirmed)
+    table.publish("u", "1.2", "closed")
+    lease.beat()
+    assert lease.confirmed_at > confirmed
+    table.publish("u", "1.3", "closed")
+    lease.beat()
+    assert lease.lost
+
+
 def test_an_answer_that_was_lost_on_the_way(table: LeaseTable) -> None:
     """A beat that Redis counted but could not answer does not cost the lease: the next one is confirmed."""
     lease = held(table)
@@ -206,6 +231,46 @@ def test_wishes_are_heard(table: LeaseTable) -> None:
     lease.draining = True
     assert lease.asked_to_stop == "shutdown"
     assert held(table, token="1.2").asked_to_stop == ""
+
+
+@pytest.mark.parametrize("wish", ["stop", "cancel"])
+def test_a_cancelled_unit_stops_too(table: LeaseTable, wish: str) -> None:
+    """A holder that knows nothing of cancelling at once stops at its next step."""
+    lease = held(table)
+    table.wish("u", wish)
+    lease.beat()
+    assert (lease.asked_to_stop, lease.wish) == ("stopped", wish)
+
+
+def test_what_people_say_is_heard_of_at_the_next_beat(table: LeaseTable) -> None:
+    """The beat tells how much there is, the table what it is, oldest first; saying it twice changes nothing."""
+    lease = held(table)
+    assert (lease.told, table.told("u")) == (0, [])
+    first, second = Told(id="01", text="look at b.py"), Told(id="02", text="zwei\nZeilen ✔")
+    assert table.tell("u", "1.1", [second])
+    assert table.tell("u", "1.1", [first, second])
+    assert lease.told == 0
+    lease.beat()
+    assert lease.told == table.poll(["u"])["u"].told == 2
+    assert table.told("u") == [first, second]
+    assert table.told("other") == []
+
+
+def test_what_was_said_waits_for_the_next_holder(table: LeaseTable) -> None:
+    """It stays when the unit is handed out anew, and nobody is pointed to it under a token that is not theirs."""
+    said = Told(id="01", text="x")
+    assert not table.tell("u", "1.1", [said])  # no record: say it again
+    lease = held(table, token="1.2")
+    assert not table.tell("u", "1.1", [said])
+    lease.beat()
+    assert lease.told == 0
+    assert table.tell("u", "1.2", [said])
+    assert held(table, token="1.3").told == 0
+    assert table.tell("u", "1.3", [said])
+    assert table.told("u") == [said]
+    table.forget_told("u")
+    table.forget_told("u")
+    assert table.told("u") == []
 
 
 def test_forgotten_records_are_gone(table: LeaseTable) -> None:

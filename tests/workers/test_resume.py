@@ -93,7 +93,7 @@ def test_suspended() -> None:
     assert standing(SUSPENDED, ()) == Suspended(PAUSE, seq, None)
     assert standing(SUSPENDED, [Answered(text="Late.", seq=seq - 1)]) == Suspended(PAUSE, seq, None)
     answers = [Answered(text="Old.", seq=2), Answered(text="This.", seq=seq)]
-    assert standing([*SUSPENDED, CLAIM], answers) == Suspended(PAUSE, seq, "This.")
+    assert standing([*SUSPENDED, CLAIM], answers) == Suspended(PAUSE, seq, answers[-1])
 
 
 def test_an_answered_question_is_over() -> None:
@@ -115,7 +115,7 @@ def test_a_reported_question() -> None:
     """A question that was reported is reported again until somebody answers it; then the session goes on."""
     history = [*SUSPENDED, reported("block", question="Which?", pause_seq=6), CLAIM]
     assert isinstance(standing(history, ()), Finished)
-    assert standing(history, [Answered(text="This.", seq=6)]) == Suspended(PAUSE, 6, "This.")
+    assert standing(history, [Answered(text="This.", seq=6)]) == Suspended(PAUSE, 6, Answered(text="This.", seq=6))
     went_on = [*history, ev.Resume(call_id="q", text="This."), ev.ToolResult(call_id="q", content="This.")]
     went_on += [ev.StepEnd(step=1), ev.TurnEnd(turn=1, reason="completed")]
     assert isinstance(standing(went_on, [Answered(text="This.", seq=6)]), Unverified)

@@ -17,11 +17,12 @@ from workers.session.surface import surface
 
 V1 = Path(__file__).parent / "data" / "session-v1.jsonl"
 # What version 1 sent to the model after this log. Another value here breaks every session that is resumed.
-V1_DIGEST = "b4df5f8c2415b8479585000df8f6e48f607ee58d87311ff2884ed13c77a6a0a8"
+V1_DIGEST = "e8b689787a4f40e2f4712cef318106cf3716f528ef29866c410a32c889133dfe"
+V1_DIGEST_OF_47 = "b4df5f8c2415b8479585000df8f6e48f607ee58d87311ff2884ed13c77a6a0a8"
 V1_TYPES = {
     *("session/start", "claim", "setup/result", "turn/start", "turn/end", "step/start", "step/end", "user/message"),
     *("assistant/message", "tool/call", "tool/result", "pause", "resume", "checkpoint", "verify/result", "report"),
-    *("compaction", "session/fork", "log/torn"),
+    *("compaction", "session/fork", "log/torn", "agent", "images/drop", "tasks/write", "thinking/summary"),
 }
 
 START = ev.SessionStart(
@@ -190,5 +191,6 @@ def test_version_1_loads(tmp_path: Path) -> None:
     assert set(ev._TYPES) == V1_TYPES  # until version 1 is released: afterwards a newer log has the newer types
     steps = [at for at, event in enumerate(seen) if isinstance(event, ev.StepStart)]
     assert [seen[at].request for at in steps] == [surface(seen[:at]).digest for at in steps]
+    assert surface(seen[:47]).digest == V1_DIGEST_OF_47
     assert surface(seen).digest == V1_DIGEST
     assert surface(seen).unanswered == []

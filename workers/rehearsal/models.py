@@ -28,14 +28,24 @@ class Model:
     thinks_unasked: bool = True
     display: str = "omitted"
 
-    def renamed(self, name: str, *, max_input_tokens: int | None, max_tokens: int | None) -> "Model":
-        """Return the same model under another name, with other limits where given."""
+    def renamed(
+        self,
+        name: str,
+        *,
+        max_input_tokens: int | None = None,
+        max_tokens: int | None = None,
+        thinking: tuple[str, ...] | None = None,
+        efforts: tuple[str, ...] | None = None,
+    ) -> "Model":
+        """Return the same model under another name, with other limits and capabilities where given."""
         return replace(
             self,
             id=name,
             display_name=name,
             max_input_tokens=max_input_tokens or self.max_input_tokens,
             max_tokens=max_tokens or self.max_tokens,
+            thinking=self.thinking if thinking is None else thinking,
+            efforts=self.efforts if efforts is None else efforts,
         )
 
 

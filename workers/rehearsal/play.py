@@ -74,7 +74,7 @@ class Messages(RecordedEndpoint):
 
     def _limit_headers(self) -> None:
         limits = self.backstage.stage.limits()
-        ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 60))
+        ends = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + limits["reset"]))
         for kind, factor in (("requests", 1), ("tokens", 500), ("input-tokens", 400), ("output-tokens", 100)):
             self.set_header(f"anthropic-ratelimit-{kind}-limit", str(limits["limit"] * factor))
             self.set_header(f"anthropic-ratelimit-{kind}-remaining", str(limits["remaining"] * factor))

@@ -264,11 +264,13 @@ class RateLimit(_Frozen):
 
 
 class ModelEntry(_Frozen):
-    """A model of the script's own: like a built-in one, with another window or output limit (tokens)."""
+    """A model of the script's own: like a built-in one, with other limits (tokens), thinking forms or efforts."""
 
     like: str = "claude-sonnet-5-5"
     max_input_tokens: Annotated[int, Field(ge=1)] | None = None
     max_tokens: Annotated[int, Field(ge=1)] | None = None
+    thinking: tuple[Literal["adaptive", "between_tools", "disabled", "enabled"], ...] | None = None
+    efforts: tuple[Literal["low", "medium", "high", "xhigh", "max"], ...] | None = None
 
     @model_validator(mode="after")
     def _known(self) -> Self:
@@ -279,7 +281,11 @@ class ModelEntry(_Frozen):
     def model(self, name: str) -> Model:
         """Return the whole model under that name."""
         return BUILT_IN_MODELS[self.like].renamed(
-            name, max_input_tokens=self.max_input_tokens, max_tokens=self.max_tokens
+            name,
+            max_input_tokens=self.max_input_tokens,
+            max_tokens=self.max_tokens,
+            thinking=self.thinking,
+            efforts=self.efforts,
         )
 
 
@@ -320,6 +326,12 @@ class Script(_Frozen):
             field = ".".join(str(part) for part in first["loc"])
             more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
             raise ScriptError(f"{first['msg']}{more}", path=path, field=field) from error
+
+    def is_aside(self, scene: Scene) -> bool:
+        """Say whether the request asks something beside its session: the first cue that it meets has one answer."""
+        unit = self.units.get(scene.unit)
+        met = next((cue for cue in (*(unit.cues if unit else ()), *self.cues) if cue.matches(scene)), None)
+        return met is not None and met.answer is not None
 
     def step_for(self, scene: Scene) -> Step | None:
         """Return the step to play; None when the script has no such unit and no default."""

@@ -6,6 +6,7 @@ save work), and what its prompt cache holds.
 """
 
 import json
+import math
 import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from workers.rehearsal import rules
 from workers.rehearsal.history import EMPTY, History, build
 from workers.rehearsal.identity import Asker, identify
 from workers.rehearsal.models import Model
+from workers.rehearsal.renewal import is_renewal
 from workers.rehearsal.rules import Refusal
 from workers.rehearsal.script import Fault, Scene, Script, Step
 from workers.rehearsal.stream import Answer, Usage, compose
@@ -82,10 +84,11 @@ class Stage:
         return asker, self._limit() or self._consider(body, asker)
 
     def limits(self) -> dict[str, int]:
-        """Return the request limit and what is left of it, for the rate limit headers."""
+        """Return the request limit, what is left of it and the seconds until it is whole, for the limit headers."""
         limit = self.script.rate_limit
         total = limit.requests if limit else 4000
-        return {"limit": total, "remaining": max(0, total - len(self._calls))}
+        oldest = self._calls[0] + limit.per - self._clock() if limit and self._calls else 60.0
+        return {"limit": total, "remaining": max(0, total - len(self._calls)), "reset": max(0, math.ceil(oldest))}
 
     @staticmethod
     def _parse(raw: bytes, headers: Mapping[str, str]) -> dict[str, Any] | Refusal:
@@ -120,16 +123,20 @@ class Stage:
         history = build(body, session.history)
         model = self.models[body["model"]]
         paused = self._paused_before(asker.scene)
-        refusal = rules.content(body, history, model, paused=paused) or self._prefix(body, session, history)
+        is_aside = self.script.is_aside(asker.scene)  # a question beside the session, which goes on as if it never was
+        refusal = rules.content(body, history, model, paused=paused)
+        if refusal is None and not is_aside:
+            refusal = self._prefix(body, session, history)
         if refusal is not None:
             return refusal
         step = self.script.step_for(asker.scene)
         if step is None:
             return Refusal(_no_such_unit(asker.scene, self.script))
-        kept = history.common(session.history)
-        session.ends = (*(end for end in session.ends if end <= kept), len(history.digests))
-        session.history = history
-        return self._perform(body, asker, step, session, model)
+        if not is_aside:
+            kept = history.common(session.history)
+            session.ends = (*(end for end in session.ends if end <= kept), len(history.digests))
+            session.history = history
+        return self._perform(body, asker, step, session, history, model)
 
     def _session(self, key: str) -> _Session:
         session = self._sessions.setdefault(key, _Session())
@@ -141,7 +148,8 @@ class Stage:
     def _prefix(self, body: dict[str, Any], session: _Session, history: History) -> Refusal | None:
         if not self.script.strict_prefix or rules.drops_moved_thinking(body):
             return None
-        return rules.prefix(history, session.history, session.ends)
+        refusal = rules.prefix(history, session.history, session.ends)
+        return None if refusal is not None and is_renewal(history, session.history) else refusal
 
     def _paused_before(self, scene: Scene) -> bool:
         """Say whether the answer before this step was a pause, after which the request ends with it."""
@@ -152,9 +160,11 @@ class Stage:
         )
         return before is not None and before.stop_reason == "pause_turn"
 
-    def _perform(self, body: dict[str, Any], asker: Asker, step: Step, session: _Session, model: Model) -> Performance:
-        history, script = session.history, self.script
-        read, written = _cache(session, rules.breakpoints(body, history))
+    def _perform(  # noqa: PLR0917  # all of one request
+        self, body: dict[str, Any], asker: Asker, step: Step, session: _Session, history: History, model: Model
+    ) -> Performance:
+        script = self.script
+        read, written = _cache(session, history, rules.breakpoints(body, history))
         key = (asker.session, asker.scene.step)
         fault = step.fault_for(self._faults.get(key, 0))
         if fault is not None:
@@ -201,9 +211,8 @@ def _thinking(body: dict[str, Any], model: Model) -> tuple[bool, bool]:
     return thinks, display == "summarized"
 
 
-def _cache(session: _Session, breakpoints: list[int]) -> tuple[int, int]:
+def _cache(session: _Session, history: History, breakpoints: list[int]) -> tuple[int, int]:
     """Return (tokens read, tokens written) for breakpoints at these block indexes, and keep what was written."""
-    history = session.history
     digests = history.digests
     tokens = [count for part in history.parts for count in part.tokens]
     read = 0

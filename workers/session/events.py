@@ -13,13 +13,17 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
+from workers.orders import Rule
+
 __all__ = [
+    "AgentLoaded",
     "AssistantMessage",
     "Block",
     "Checkpoint",
     "Claim",
     "Compaction",
     "Event",
+    "ImagesDropped",
     "Pause",
     "Report",
     "Resume",
@@ -28,6 +32,8 @@ __all__ = [
     "SetupResult",
     "StepEnd",
     "StepStart",
+    "TasksWritten",
+    "ThinkingSummary",
     "ToolCall",
     "ToolResult",
     "Torn",
@@ -62,6 +68,7 @@ class Usage(BaseModel):
     output_tokens: int = 0
     cache_creation_input_tokens: int = 0
     cache_read_input_tokens: int = 0
+    cache_creation_1h_input_tokens: int = 0  # of those created: written for an hour, which costs more
 
 
 class SessionStart(_Event):
@@ -75,7 +82,9 @@ class SessionStart(_Event):
     attempt: int
     base: str
     digest: str
+    agent: str = "coder"
     model: str
+    effort: str = "medium"
     system: list[Block]
     tools: list[Block]
 
@@ -97,6 +106,26 @@ class SetupResult(_Event):
     ok: bool
     seconds: float
     output: str = ""
+
+
+class AgentLoaded(_Event):
+    """By the loop when a turn starts under another bundle than the last one: from here on the head is this.
+
+    What the model thought under the old head is bound to it, so the surface drops it (facts: thinking). `problem`
+    says why the agent's file could not be read; no optional tool is offered then (spec A24). `rules` are the agent's
+    own policy; an agent without any is not logged when the session's start says all that there is.
+    """
+
+    type: ClassVar[str] = "agent"
+    kind: Literal["agent"] = "agent"
+    required: ClassVar[bool] = True
+    name: str
+    model: str
+    effort: str
+    system: list[Block]
+    tools: list[Block]
+    problem: str = ""
+    rules: tuple[Rule, ...] = ()
 
 
 class TurnStart(_Event):
@@ -148,12 +177,18 @@ class StepEnd(_Event):
 
 
 class UserMessage(_Event):
-    """By the loop: what starts or steers a turn. `source` says whose words they are."""
+    """By the loop: what starts or steers a turn. `source` says whose words they are.
+
+    `effort` overrides the agent's for the turn that the message starts (spec A19); `told` is the id of the request
+    by which a person said it, so that it is heard once.
+    """
 
     type: ClassVar[str] = "user/message"
     kind: Literal["user/message"] = "user/message"
     source: Literal["goal", "verify", "person", "runtime"]
     content: list[Block]
+    effort: str | None = None
+    told: str = ""
 
 
 class AssistantMessage(_Event):
@@ -174,16 +209,24 @@ class AssistantMessage(_Event):
 
 
 class ToolCall(_Event):
-    """By the loop just before a tool runs; flushed when the tool can change something. No event: never started."""
+    """By the loop just before a tool runs; flushed when the tool can change something. No event: never started.
+
+    `repaired` are the arguments that run instead of those that the model wrote (spec A22); None: exactly those.
+    """
 
     type: ClassVar[str] = "tool/call"
     kind: Literal["tool/call"] = "tool/call"
     call_id: str
     name: str
+    repaired: dict[str, Any] | None = None
 
 
 class ToolResult(_Event):
-    """By the loop after the tool, or by the repair for a call without one. `facts` are for people only."""
+    """By the loop after the tool, or by the repair for a call without one. `facts` are for people only.
+
+    `images` are image blocks that follow the text. `trimmed` stands in for the call's arguments in what the model
+    sees from the next call on, the first that carries them (spec A22): they were not sent before.
+    """
 
     type: ClassVar[str] = "tool/result"
     kind: Literal["tool/result"] = "tool/result"
@@ -191,24 +234,55 @@ class ToolResult(_Event):
     content: str
     is_error: bool = False
     facts: dict[str, Any] = Field(default_factory=dict)
+    images: list[Block] = Field(default_factory=list)
+    trimmed: dict[str, Any] | None = None
 
 
 class Pause(_Event):
-    """By the loop, flushed: a stored question suspends the turn until a person answers (spec A3)."""
+    """By the loop, flushed: a stored question or approval suspends the turn until a person decides (spec A3, A4).
+
+    For an approval `question` says what wants to run, for people; what runs is the stored call of the answer.
+    """
 
     type: ClassVar[str] = "pause"
     kind: Literal["pause"] = "pause"
     call_id: str
     question: str
+    what: Literal["question", "approval"] = "question"
 
 
 class Resume(_Event):
-    """By the attempt: the person's answer, before it becomes the tool's result."""
+    """By the loop: what the person said, before it becomes the tool's result or lets the call run.
+
+    `approved` is None for an answer. With True the `tool/call` follows in the same write: without it, it never ran.
+    """
 
     type: ClassVar[str] = "resume"
     kind: Literal["resume"] = "resume"
     call_id: str
     text: str
+    approved: bool | None = None
+
+
+class TasksWritten(_Event):
+    """By the loop when the tool `update_tasks` ran: the whole list, as it is now (spec A21)."""
+
+    type: ClassVar[str] = "tasks/write"
+    kind: Literal["tasks/write"] = "tasks/write"
+    tasks: list[dict[str, str]]
+
+
+class ThinkingSummary(_Event):
+    """By the loop, once a turn at most: what people may know of the turn's thinking (spec A6); `model` wrote it."""
+
+    type: ClassVar[str] = "thinking/summary"
+    kind: Literal["thinking/summary"] = "thinking/summary"
+    turn: int
+    text: str
+    model: str
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    request_id: str = ""
 
 
 class Checkpoint(_Event):
@@ -247,14 +321,32 @@ class Report(_Event):
 class Compaction(_Event):
     """By the loop: from here on the model sees `summary` instead of everything before it but the first message.
 
-    `steps` is how many answers the model had given by then. Only between steps, when every call has its result. The
-    summary alone is stored: the history stays where it is.
+    What was said since the last answer stays as well. `steps` is how many answers the model had given by then. Only
+    between steps, when every call has its result. The summary alone is stored: the history stays where it is. The call
+    that wrote it is priced here, also where its summary was `refused`, for that reason: the model sees no such one.
     """
 
     type: ClassVar[str] = "compaction"
     kind: Literal["compaction"] = "compaction"
     summary: str
     steps: int
+    refused: str = ""
+    model: str = ""
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    request_id: str = ""
+
+
+class ImagesDropped(_Event):
+    """By the loop before a call that would carry too many images (spec A23).
+
+    From here on a note stands in for those in all tool results but the newest, and thinking, which is bound to what
+    stood before it, is dropped.
+    """
+
+    type: ClassVar[str] = "images/drop"
+    kind: Literal["images/drop"] = "images/drop"
+    required: ClassVar[bool] = True
 
 
 class SessionFork(_Event):
@@ -306,7 +398,11 @@ Event = Annotated[
     | Checkpoint
     | VerifyResult
     | Report
+    | AgentLoaded
     | Compaction
+    | ImagesDropped
+    | TasksWritten
+    | ThinkingSummary
     | SessionFork
     | Torn,
     Field(discriminator="kind"),

@@ -39,6 +39,7 @@ class _Open:
                 self.calls = {block["id"]: False for block in event.content if block["type"] == "tool_use"}
             case ev.ToolCall() if event.call_id in self.calls:
                 self.calls[event.call_id] = True
+                self.paused.discard(event.call_id)  # approved, and started
             case ev.ToolResult():
                 self.calls.pop(event.call_id, None)
                 self.paused.discard(event.call_id)
@@ -69,7 +70,8 @@ def _fold(history: Iterable[Any]) -> _Open:
 def interrupted_turn_closers(history: Iterable[Any]) -> list[Any]:
     """Return the missing closing events of exactly three kinds: tool results, `step/end`, `turn/end` `interrupted`.
 
-    A turn that a stored question suspended is no orphan and is left as it is, with every call that waits behind it.
+    A turn that a stored question or approval suspended is no orphan and is left as it is, with every call that waits
+    behind it.
     """
     state = _fold(history)
     return [] if state.paused else state.closers("", "interrupted")

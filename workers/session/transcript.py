@@ -1,11 +1,12 @@
 """The transcript: every event of a session in order, for people (spec L9), with nothing that people must not see.
 
 What a compaction took away from the model stays, marked with `~` at the left. Control and bidi characters are made
-harmless, and raw reasoning never appears (spec A5).
+harmless, and raw reasoning never appears, only a background model's summary of it (spec A5, A6).
 """
 
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
+from decimal import Decimal
 from typing import Any
 
 from . import events as ev
@@ -16,6 +17,7 @@ __all__ = ["harmless", "lines_of", "lines_of_event", "unseen"]
 _MOST_LINES = 12
 _MOST_CHARACTERS = 2_000
 _BREAKS = ("Zl", "Zp")  # U+2028 and U+2029: a line's end to some, so a way to begin one
+_ANSWERED = {None: "answered", True: "approved", False: "denied"}
 _ON_THE_SURFACE = ev.UserMessage | ev.AssistantMessage | ev.ToolResult | ev.Compaction
 
 
@@ -30,11 +32,20 @@ def _is_harmless(char: str) -> bool:
 
 
 def unseen(history: Sequence[Any]) -> frozenset[int]:
-    """Return the indexes of the events that the model saw once and sees no longer, since the last compaction."""
-    last = next((at for at in range(len(history) - 1, -1, -1) if isinstance(history[at], ev.Compaction)), 0)
+    """Return the indexes of the events that the model saw once and sees no longer, since the last compaction.
+
+    The first message stays with every summary, and so does what nobody had answered when it was written.
+    """
+    last = next((at for at in range(len(history) - 1, -1, -1) if _is_compaction(history[at])), 0)
+    answered = next((at for at in range(last - 1, -1, -1) if isinstance(history[at], ev.AssistantMessage)), 0)
     gone = [at for at in range(last) if isinstance(history[at], _ON_THE_SURFACE)]
-    first = next((at for at in gone if isinstance(history[at], ev.UserMessage)), None)  # it stays, with every summary
-    return frozenset(gone) - {first}
+    first = next((at for at in gone if isinstance(history[at], ev.UserMessage)), None)
+    heard = {at for at in gone if at < answered or not isinstance(history[at], ev.UserMessage)}
+    return frozenset(heard) - {first}
+
+
+def _is_compaction(event: Any) -> bool:
+    return isinstance(event, ev.Compaction) and not event.refused
 
 
 def lines_of(history: Iterable[Any]) -> Iterator[str]:
@@ -52,7 +63,7 @@ def lines_of_event(event: Any, *, is_unseen: bool = False) -> Iterator[str]:
         yield f"~{one[1:]}" if is_unseen else one
 
 
-def _lines(event: Any) -> Iterator[str]:  # noqa: C901, PLR0912  # one flat match, a row an event
+def _lines(event: Any) -> Iterator[str]:  # noqa: C901, PLR0912, PLR0915  # one flat match, a row an event
     match event:
         case ev.SessionStart():
             yield f"session     {event.model} on {event.base[:8]}"
@@ -73,13 +84,25 @@ def _lines(event: Any) -> Iterator[str]:  # noqa: C901, PLR0912  # one flat matc
         case ev.AssistantMessage():
             yield from _answer(event)
         case ev.ToolCall():
-            yield f"    runs      {event.name}"
+            repaired = "" if event.repaired is None else f"  with {_arguments(event.repaired)}"
+            yield f"    runs      {event.name}{repaired}"
         case ev.ToolResult():
             yield from _said("error" if event.is_error else "result", event.content)
+            if event.trimmed is not None:
+                yield "              (from here on the model sees its arguments shortened)"
         case ev.Pause():
-            yield from _said("asks", event.question)
+            yield from _said("asks" if event.what == "question" else "approve?", event.question)
         case ev.Resume():
-            yield from _said("answered", event.text)
+            yield from _said(_ANSWERED[event.approved], event.text)
+        case ev.AgentLoaded():
+            problem = f"  no optional tools: {event.problem}" if event.problem else ""
+            yield f"agent       {event.name} on {event.model}, effort {event.effort}{problem}"
+        case ev.TasksWritten():
+            yield from _said("tasks", "\n".join("  ".join(task.values()) for task in event.tasks))
+        case ev.ThinkingSummary():
+            yield from _said("thought", f"{event.text}  (by {event.model}{_price(event.cost)})")
+        case ev.ImagesDropped():
+            yield "    (from here on the model sees a note instead of all images in results but the newest)"
         case ev.Checkpoint():
             taken = f"  taken back: {', '.join(event.taken_back)}" if event.taken_back else ""
             yield f"checkpoint  {event.commit[:8]}{taken}"
@@ -87,8 +110,10 @@ def _lines(event: Any) -> Iterator[str]:  # noqa: C901, PLR0912  # one flat matc
             yield from _said("verify", f"{'passed' if event.passed else 'failed'}: {event.command}\n{event.output}")
         case ev.Report():
             yield f"report      {event.report.get('verdict')}  {event.report.get('note', '')}".rstrip()
+        case ev.Compaction() if event.refused:
+            yield from _said("no summary", f"{event.refused}{_by(event)}")
         case ev.Compaction():
-            yield from _said("summary", event.summary)
+            yield from _said("summary", f"{event.summary}{_by(event)}")
             yield "    (from here on the model sees the summary instead of what is above)"
         case ev.SessionFork():
             yield f"fork        attempt {event.attempt}, from attempt {event.source} up to event {event.at}"
@@ -102,16 +127,26 @@ def _lines(event: Any) -> Iterator[str]:  # noqa: C901, PLR0912  # one flat matc
 
 def _answer(event: ev.AssistantMessage) -> Iterator[str]:
     """Yield an answer block by block: text beside tool calls stays apart from the text that ends a turn."""
-    cost = "" if event.cost is None else f"  ${event.cost:.4f}"
-    yield f"    answer    {event.stop_reason}  {event.usage.output_tokens} tokens out{cost}"
+    yield f"    answer    {event.stop_reason}  {event.usage.output_tokens} tokens out{_price(event.cost)}"
     for block in event.content:
         if block["type"] == "text":
             yield from _said("text", block["text"])
         elif block["type"] == "tool_use":
-            arguments = "  ".join(f"{name}={value}" for name, value in block["input"].items())
-            yield from _said(block["name"].removeprefix("str_replace_based_"), arguments)
+            yield from _said(block["name"].removeprefix("str_replace_based_"), _arguments(block["input"]))
         else:  # thinking among them: said that it was there, never what it was
             yield f"    ({block['type']})"
+
+
+def _arguments(given: dict[str, Any]) -> str:
+    return "  ".join(f"{name}={value}" for name, value in given.items())
+
+
+def _price(cost: Decimal | None) -> str:
+    return "" if cost is None else f"  ${cost:.4f}"
+
+
+def _by(event: ev.Compaction) -> str:
+    return f"  (by {event.model}{_price(event.cost)})" if event.model else ""
 
 
 def _text(content: list[ev.Block]) -> str:

@@ -13,6 +13,9 @@ __all__ = ["Bash"]
 
 _DEFAULT_SECONDS = 120
 _MOST_SECONDS = 600
+# Of the output, its two ends; what the model is told is shortened further, and all this is kept for it on disk. A
+# command that floods holds about three times as much in memory.
+_KEPT_BYTES = 4 * 1024 * 1024
 
 
 class Bash:
@@ -53,7 +56,7 @@ class Bash:
             cwd=workspace.root,
             env=workspace.env,
             timeout=seconds,
-            output_limit=30_000,
+            output_limit=_KEPT_BYTES,
             tag=workspace.tag,
         )
         try:

@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 
 from workers.errors import ToolError
 
-__all__ = ["is_directory", "list_directory", "read_bytes", "relative", "write_bytes"]
+__all__ = ["directory", "is_directory", "list_directory", "read_bytes", "relative", "write_bytes"]
 
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _LARGEST = 10 * 1024 * 1024
@@ -76,6 +76,17 @@ def write_bytes(root: Path, path: PurePosixPath, data: bytes, *, new: bool) -> N
         except BaseException:
             os.unlink(temporary, dir_fd=parent)
             raise
+
+
+@contextmanager
+def directory(root: Path, path: PurePosixPath, *, create: bool = False) -> Iterator[int]:
+    """Lend the descriptor of a directory that is reached without a symbolic link. Raises ToolError, OSError."""
+    with _reported(path):
+        fd = _descend(root, path.parts, create=create)
+    try:
+        yield fd
+    finally:
+        os.close(fd)
 
 
 def is_directory(root: Path, path: PurePosixPath) -> bool:

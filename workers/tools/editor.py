@@ -1,14 +1,19 @@
-"""The tool `str_replace_based_edit_tool` (the API's `text_editor_20250728`): view, create, str_replace, insert."""
+"""The tool `str_replace_based_edit_tool` (the API's `text_editor_20250728`): view, create, str_replace, insert.
+
+`view` shows images too, as the model takes them.
+"""
 
 import io
 from collections.abc import Callable, Mapping
 from pathlib import PurePosixPath
 from typing import Any
 
+from workers import images
 from workers.blocking import blocking
-from workers.errors import ToolError
+from workers.errors import ImageRefused, ToolError
 
 from . import beneath
+from .marks import is_marked
 from .tool import Outcome, Workspace, text_argument
 
 __all__ = ["Editor"]
@@ -37,21 +42,32 @@ class Editor:
         if handler is None:
             raise ToolError(f"unknown command {command!r}; use one of {', '.join(_COMMANDS)}")
         path = beneath.relative(workspace.root, text_argument(arguments, "path"))
-        return Outcome(await blocking(handler, workspace, path, arguments))
+        return await blocking(handler, workspace, path, arguments)
 
 
-Handler = Callable[[Workspace, PurePosixPath, Mapping[str, Any]], str]
+Handler = Callable[[Workspace, PurePosixPath, Mapping[str, Any]], Outcome]
 
 
-def _view(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> str:
+def _view(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> Outcome:
     if beneath.is_directory(workspace.root, path):
-        return _shortened(beneath.list_directory(workspace.root, path)) or "(empty directory)"
-    text = _read(workspace, path)
+        return Outcome(_shortened(beneath.list_directory(workspace.root, path)) or "(empty directory)")
+    data = beneath.read_bytes(workspace.root, path)
+    if images.is_image(data):
+        return _shown(path, data)
+    text = _decoded(path, data)
     if not text:
-        return "(empty file)"
+        return Outcome("(empty file)")
     lines = text.removesuffix("\n").split("\n")
     first, last = _view_range(arguments.get("view_range"), len(lines))
-    return _shortened([f"{number:6}\t{lines[number - 1]}" for number in range(first, last + 1)])
+    return Outcome(_shortened([f"{number:6}\t{lines[number - 1]}" for number in range(first, last + 1)]))
+
+
+def _shown(path: PurePosixPath, data: bytes) -> Outcome:
+    try:
+        picture = images.prepared(data)
+    except ImageRefused as error:
+        raise ToolError(f"{path} cannot be shown: {error.reason}") from error
+    return Outcome(picture.words, images=(picture.block,))
 
 
 def _shortened(lines: list[str]) -> str:
@@ -76,24 +92,24 @@ def _view_range(value: Any, count: int) -> tuple[int, int]:
     return first, last
 
 
-def _create(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> str:
-    _write(workspace, path, text_argument(arguments, "file_text", ""), new=True)
-    return f"Wrote {path}."
+def _create(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> Outcome:
+    _write(workspace, path, _new_text(arguments, "file_text", ""), new=True)
+    return Outcome(f"Wrote {path}.")
 
 
-def _str_replace(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> str:
-    old, new = text_argument(arguments, "old_str"), text_argument(arguments, "new_str", "")
+def _str_replace(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> Outcome:
+    old, new = text_argument(arguments, "old_str"), _new_text(arguments, "new_str", "")
     text = _read(workspace, path)
     found = text.count(old) if old else 0
     if found != 1:
         where = "does not stand in" if not found else f"stands {found} times in"
         raise ToolError(f"`old_str` {where} {path}; it must match exactly one place")
     _write(workspace, path, text.replace(old, new), new=False)
-    return f"Replaced in {path}, line {text[: text.index(old)].count(chr(10)) + 1}."
+    return Outcome(f"Replaced in {path}, line {text[: text.index(old)].count(chr(10)) + 1}.")
 
 
-def _insert(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> str:
-    line, text = arguments.get("insert_line"), text_argument(arguments, "insert_text")
+def _insert(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, Any]) -> Outcome:
+    line, text = arguments.get("insert_line"), _new_text(arguments, "insert_text")
     lines = io.StringIO(_read(workspace, path), newline="\n").readlines()  # only \n ends a line
     if not isinstance(line, int) or not 0 <= line <= len(lines):
         raise ToolError(f"`insert_line` must be a line number from 0 to {len(lines)}")
@@ -101,7 +117,7 @@ def _insert(workspace: Workspace, path: PurePosixPath, arguments: Mapping[str, A
         lines[line - 1] += "\n"
     lines.insert(line, text if text.endswith("\n") else text + "\n")
     _write(workspace, path, "".join(lines), new=False)
-    return f"Inserted into {path} after line {line}."
+    return Outcome(f"Inserted into {path} after line {line}.")
 
 
 _COMMANDS: dict[str, Handler] = {
@@ -113,10 +129,22 @@ _COMMANDS: dict[str, Handler] = {
 
 
 def _read(workspace: Workspace, path: PurePosixPath) -> str:
+    return _decoded(path, beneath.read_bytes(workspace.root, path))
+
+
+def _decoded(path: PurePosixPath, data: bytes) -> str:
     try:
-        return beneath.read_bytes(workspace.root, path).decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError:
         raise ToolError(f"{path} is not UTF-8 text; use bash") from None
+
+
+def _new_text(arguments: Mapping[str, Any], name: str, default: str | None = None) -> str:
+    """Return what is to be written. Raises ToolError where the model imitates a call that the harness has trimmed."""
+    text = text_argument(arguments, name, default)
+    if is_marked(text):
+        raise ToolError(f"`{name}` holds the words that stand for trimmed text; write the text itself, or use bash")
+    return text
 
 
 def _write(workspace: Workspace, path: PurePosixPath, text: str, *, new: bool) -> None:

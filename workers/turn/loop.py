@@ -5,23 +5,28 @@ touches git, never decides about a unit, and knows the lease only as a gate that
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
+from workers import policy
+from workers.agents.bundle import Bundle, Loader
 from workers.errors import Cancelled, ModelError, ToolError
-from workers.model.catalog import Parameters, cost
+from workers.model.catalog import Parameters, card_of, cost, parameters, price_of
 from workers.model.client import Answer
-from workers.orders import Price
+from workers.orders import Answered
 from workers.session import events as ev
-from workers.session.fork import own
+from workers.session.costs import spent
 from workers.session.repair import interrupted_turn_closers
 from workers.session.session import Session
 from workers.session.surface import Request, request
-from workers.tools import Outcome, Tool, Workspace
+from workers.tools import Outcome, Workspace
 
-from .stops import Next, after, calls_of, text_of
+from . import compaction, thinking
+from .hooks import Hook
+from .stops import MOST_CUT_OFF, Next, after, calls_of, named, text_of
 
 __all__ = ["Ended", "Gate", "Progress", "TurnLoop"]
 
@@ -31,6 +36,10 @@ CUT_OFF = (
 )
 NOT_RUN = "This call was not run: the answer ended without asking for its result. Send it again if you need it."
 UNREADABLE = "This call was not run: its arguments were not a valid JSON object. Write the call again. They began: "
+DENIED = (
+    "This call was not run: {rule} is denied in this night. Find another way, or end your turn and say what is missing."
+)
+REFUSED = "A person denied this call; it was not run."
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +70,17 @@ class Gate(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a turn ended: one of spec L7's reasons, or `suspended`, which is no ending: `question` waits for a person."""
+    """How a turn ended: one of spec L7's reasons, or `suspended`, which is no ending: `pause` waits for a person."""
 
     reason: str
     text: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
-    question: str | None = None
+    pause: ev.Pause | None = None
     pause_seq: int | None = None
 
 
 Ready = Callable[[], Awaitable[None]]
-ModelCall = Callable[[Request, Parameters, Ready], Awaitable[Answer]]  # awaits the third before every try
+ModelCall = Callable[[str, Request, Parameters, Ready], Awaitable[Answer]]  # a model; awaits the last before every try
 
 
 class TurnLoop:
@@ -81,41 +90,60 @@ class TurnLoop:
         self,
         session: Session,
         *,
-        model: str,
-        parameters: Parameters,
-        price: Price | None,
+        agents: Loader,
         call: ModelCall,
-        tools: Mapping[str, Tool],
         workspace: Workspace,
         gate: Gate,
+        hooks: Sequence[Hook] = (),
     ) -> None:
         self._session = session
-        self._model = model
-        self._parameters = parameters
-        self._price = price
+        self._agents = agents
         self._call = call
-        self._tools = tools
         self._workspace = workspace
         self._gate = gate
+        self._hooks = hooks
+        self._bundle: Bundle
+        self._effort: str | None = None
+        self._running: asyncio.Task[Any] | None = None
+        self._cancelled: str | None = None
+        self._cut_off = 0  # answers in a row whose calls the output limit cut off
+        self._shrunk = False  # a compaction was made because the context was full, and nothing has worked since
         self.turn = session.count(ev.TurnStart)
         self.step = session.count(ev.StepStart)
-        self.spent = _spent(session)
+        self.spent = spent(session.events)
 
     async def run_turn(self, *messages: ev.UserMessage) -> Ended:
-        """Start a turn with messages and run it to its end."""
+        """Start a turn with messages, under the bundle as it is now, and run it to its end."""
         self.turn += 1
-        self._session.append(ev.TurnStart(turn=self.turn), *messages)
-        return await self._run()
+        self._bundle = await self._agents.fresh()
+        self._effort = next((message.effort for message in messages if message.effort), None)
+        head = self._bundle.head()
+        is_new = (head.system, head.tools) != (self._session.surface.system, self._session.surface.tools)
+        is_new = is_new or self._bundle.key() != self._agents.logged(self._session).key()
+        self._session.append(ev.TurnStart(turn=self.turn), *([head] if is_new else []), *messages)
+        return await self._run(self._steps())
 
-    async def go_on(self) -> Ended:
-        """Go on with a suspended turn whose answer has been appended, by a fresh call (spec A3)."""
-        self._session.append(ev.StepEnd(step=self.step))
-        return await self._run()
+    async def resume(self, pause: ev.Pause, answer: Answered, gone: str = "") -> Ended:
+        """Go on with a suspended turn by what a person said, under the bundle that it started with (spec A3, A4).
 
-    async def _run(self) -> Ended:
+        `gone` is what the model must be told about its files beside the answer.
+        """
+        self._bundle = self._agents.logged(self._session)
+        self._effort = _effort_of_turn(self._session)
+        return await self._run(self._resumed(pause, answer, gone))
+
+    def cancel(self, reason: str) -> None:
+        """End the turn at once: the model call's connection is closed and the running tool is killed (spec A10)."""
+        self._cancelled = self._cancelled or reason
+        if self._running is not None:
+            self._running.cancel()
+
+    async def _run(self, steps: Coroutine[Any, Any, Ended]) -> Ended:
+        self._running = running = asyncio.ensure_future(steps)
+        if self._cancelled is not None:
+            running.cancel()
         try:
-            while (ended := await self._step()) is None:
-                pass
+            return await running
         except Cancelled as stop:
             return await self._close("aborted", cause=stop.reason)
         except ModelError as error:
@@ -129,52 +157,196 @@ class TurnLoop:
                 retry_after=error.retry_after,
             )
         except asyncio.CancelledError:
-            await asyncio.shield(self._close("aborted", cause="cancelled"))
-            raise
+            ended = await _waited_for(self._close("aborted", cause=self._cancelled or "cancelled"))
+            task = asyncio.current_task()
+            if self._cancelled is None or task is None or task.cancelling():
+                raise  # whoever cancelled the task must hear of it
+            return ended
+        finally:
+            self._running = None
+
+    async def _steps(self) -> Ended:
+        while (ended := await self._step()) is None:
+            pass
         return ended
+
+    async def _resumed(self, pause: ev.Pause, answer: Answered, gone: str) -> Ended:
+        said = ev.Resume(call_id=pause.call_id, text=answer.text, approved=answer.approved)
+        calls = calls_of(self._last_answer().content)
+        call = next(call for call in calls if call["id"] == pause.call_id)
+        if answer.approved:
+            await self._run_tool(call, after=said)
+        else:
+            is_error = pause.what == "approval"
+            told = "\n\n".join(part for part in (REFUSED if is_error else "", answer.text, gone) if part)
+            self._session.append(said, ev.ToolResult(call_id=pause.call_id, content=told, is_error=is_error))
+        ended = await self._run_tools(calls)
+        return await self._steps() if ended is None else ended
 
     async def _step(self) -> Ended | None:
         """Make one model call and run what it asks for; None when the turn goes on."""
         await self._gate.before_step()
-        answer = await self._ask_model()
-        calls = calls_of(answer.content)
+        await self._hear()
+        is_due = compaction.is_due(self._session.events, self._session.surface, self._bundle.agent)
+        if is_due and (ended := await self._compact()) is not None:
+            return ended
+        try:
+            answer = await self._ask_model()
+        except ModelError as error:
+            if error.kind != "too_large" or not self._may_shrink():
+                raise
+            self._session.append(ev.StepEnd(step=self.step, error=error.kind))
+            return await self._shrink()
+        return await self._take(answer)
+
+    async def _hear(self) -> bool:
+        """Add what the hooks have for the next model call; tell whether a person's words are among it (spec A22)."""
+        since = len(self._session.events)
+        for hook in self._hooks:
+            self._session.append(*await hook.between(self._session))
+        return any(isinstance(event, ev.UserMessage) for event in self._session.events[since:])
+
+    async def _take(self, answer: Answer) -> Ended | None:
+        """Do what a stored answer's stop reason decides; None when the turn goes on (spec A3)."""
+        calls = calls_of(named(answer.content))
+        if len(calls) < len(calls_of(answer.content)):
+            return await self._close("error", cause="nameless_call", message="the answer has a call without a name")
         decision = after(answer.stop_reason, has_calls=bool(calls))
+        if decision is not Next.SHRINK:
+            self._shrunk = False
         if decision is Next.RUN_TOOLS:
-            return await self._run_tools(calls, answer.unreadable)
+            self._cut_off = 0
+            return await self._run_tools(calls)
         self._end_step(calls, answer.stop_reason)
+        return await self._go_on(decision, answer)
+
+    async def _go_on(self, decision: Next, answer: Answer) -> Ended | None:
+        """Do what an answer decides of which no call is run; None when the turn goes on."""
+        self._cut_off = self._cut_off + 1 if answer.stop_reason == "max_tokens" else 0
         match decision:
-            case Next.REJECT_CALLS | Next.CALL_AGAIN:
+            case Next.REJECT_CALLS | Next.CALL_AGAIN if self._cut_off < MOST_CUT_OFF:
                 return None
+            case Next.SHRINK if self._may_shrink():
+                return await self._shrink()
+            case Next.DONE if await self._hear():
+                return None  # a person spoke while the last answer was written
             case Next.DONE:
+                await self._tell_of_thinking()
                 return await self._close("completed", text=text_of(answer.content))
-            case Next.CUT_SHORT:
+            case Next.CUT_SHORT | Next.REJECT_CALLS | Next.CALL_AGAIN:
+                await self._tell_of_thinking()
                 return await self._close("max-tokens", error="agent_output_limit_exceeded")
+            case Next.SHRINK:
+                return await self._close("max-tokens", error="model_context_window_exceeded")
             case Next.REFUSED:
-                return await self._close("blocked", cause="refusal")
+                return await self._close("blocked", cause="refusal", details=answer.stop_details)
             case _:
                 return await self._close("error", cause="stop_reason", message=f"stop reason {answer.stop_reason!r}")
+
+    # -- the context ------------------------------------------------------------------------------------------------
+
+    def _may_shrink(self) -> bool:
+        """Tell whether a full context may be compacted: once, until a call has worked again."""
+        return not self._shrunk and compaction.can_shrink(self._session.surface)
+
+    async def _shrink(self) -> Ended | None:
+        self._shrunk = True
+        return await self._compact(is_too_large=True)
+
+    async def _compact(self, *, is_too_large: bool = False) -> Ended | None:
+        """Let a summary stand in for the history (spec A14); an ending when none can be had, so that nothing loops."""
+        view, agent = self._session.surface, self._bundle.agent
+        tokens = compaction.expected_input(self._session.events, view)
+        self._show("summary")
+        problem = ""
+        for model in compaction.writers(agent, tokens):
+            is_cut = is_too_large or not compaction.fits(tokens, agent, model)
+            asked = compaction.asking(view, agent, model, is_too_large=is_cut)
+            try:
+                answer = await self._call(model, asked, self._parameters(model), self._gate.before_step)
+            except ModelError as error:
+                if error.kind not in ("invalid", "too_large"):
+                    raise
+                problem = str(error)
+                continue
+            summary = compaction.summary_of(answer, self._session.last(ev.TasksWritten))
+            problem = compaction.problem_with(answer, summary, view, agent)
+            self._session.append(
+                ev.Compaction(
+                    summary=summary,
+                    steps=view.answers,
+                    refused=problem,
+                    model=model,
+                    usage=answer.usage,
+                    cost=self._pay(model, answer.usage),
+                    request_id=answer.request_id,
+                )
+            )
+            self._show("")
+            if not problem:
+                return None
+        return await self._close("error", cause="compaction", message=f"the session could not be summarized: {problem}")
+
+    async def _tell_of_thinking(self) -> None:
+        """Log what people may know of the turn's thinking; without a model, time or luck there is nothing (spec A6)."""
+        agent = self._bundle.agent
+        thoughts = thinking.of_turn(self._session.events) if agent.background is not None else ""
+        if agent.background is None or not thoughts:
+            return
+        asked, model = thinking.asking(thoughts), agent.background
+        try:
+            async with asyncio.timeout(thinking.SECONDS):
+                answer = await self._call(model, asked, self._parameters(model), self._gate.before_step)
+        except (ModelError, TimeoutError, Cancelled):
+            return
+        self._session.append(
+            ev.ThinkingSummary(
+                turn=self.turn,
+                text=thinking.summary_of(answer, thoughts),
+                model=model,
+                usage=answer.usage,
+                cost=self._pay(model, answer.usage),
+                request_id=answer.request_id,
+            )
+        )
+
+    def _parameters(self, model: str) -> Parameters:
+        """Return how a call is made: the agent's own exactly as ever, for its cache; the background model's lightly."""
+        agent = self._bundle.agent
+        if model == agent.model:
+            return parameters(agent, effort=self._effort)
+        lean = agent.model_copy(update={"model": model, "effort": "low", "thinking": None})
+        return parameters(lean, card_of(agent, model))
+
+    def _pay(self, model: str, usage: ev.Usage) -> Decimal | None:
+        """Return what a call cost, added to what the session has spent."""
+        paid = cost(price_of(self._bundle.agent, model), usage)
+        self.spent = None if paid is None or self.spent is None else self.spent + paid
+        return paid
+
+    # -- the step ---------------------------------------------------------------------------------------------------
 
     async def _ask_model(self) -> Answer:
         self.step += 1
         self._show("thinking")
+        agent = self._bundle.agent
+        asked = self._parameters(agent.model)
         start = ev.StepStart(
             step=self.step,
-            model=self._model,
-            max_tokens=self._parameters.max_tokens,
-            thinking=self._parameters.thinking,
-            output_config=self._parameters.output_config,
+            model=agent.model,
+            max_tokens=asked.max_tokens,
+            thinking=asked.thinking,
+            output_config=asked.output_config,
             request=self._session.surface.digest,
         )
         await self._session.record(start)
-        answer = await self._call(request(self._session.surface), self._parameters, self._gate.before_step)
-        paid = cost(self._price, answer.usage)
-        self.spent = None if paid is None or self.spent is None else self.spent + paid
+        answer = await self._call(agent.model, request(self._session.surface), asked, self._gate.before_step)
         self._session.append(
             ev.AssistantMessage(
-                content=answer.content,
+                content=named(answer.content),
                 stop_reason=answer.stop_reason,
                 usage=answer.usage,
-                cost=paid,
+                cost=self._pay(agent.model, answer.usage),
                 request_id=answer.request_id,
                 unreadable=answer.unreadable,
             )
@@ -182,40 +354,68 @@ class TurnLoop:
         self._show("")  # what the answer cost counts before the next step is allowed
         return answer
 
-    async def _run_tools(self, calls: list[ev.Block], unreadable: Mapping[str, str]) -> Ended | None:
-        """Run the calls in order; a question waits until the others have their results."""
+    async def _run_tools(self, calls: list[ev.Block]) -> Ended | None:
+        """Run the calls that have no result yet, in order; a question waits until the others have theirs.
+
+        None when all have one: the step is over. A call that needs a person's yes suspends the turn where it stands.
+        """
+        unreadable = self._last_answer().unreadable
+        due = set(self._session.surface.unanswered)
         question: ev.Block | None = None
-        for call in calls:
+        for call in (call for call in calls if call["id"] in due):
             if call["id"] in unreadable:
                 self._answer(call, UNREADABLE + unreadable[call["id"]][:200])
             elif _is_question(call) and question is None:
                 question = call
             elif _is_question(call):
                 self._answer(call, "Only one question at a time: ask this one after the other is answered.")
-            else:
-                await self._run_tool(call)
+            elif (suspended := await self._decide(call)) is not None:
+                return suspended
         if question is not None:
-            return await self._suspend(question)
+            return await self._suspend(question, question["input"]["question"].strip())
         self._session.append(ev.StepEnd(step=self.step, stop_reason="tool_use"))
         return None
 
-    async def _run_tool(self, call: ev.Block) -> None:
-        tool = self._tools.get(call["name"])
+    async def _decide(self, call: ev.Block) -> Ended | None:
+        """Run a call, refuse it or ask a person for it, as the policy says (spec A4)."""
+        decision = policy.decide(self._bundle.agent.policy, call["name"], call["input"])
+        if decision.then == "ask" and call["name"] in self._bundle.tools:
+            return await self._suspend(call, policy.words_of(call["name"], call["input"]), "approval")
+        if decision.then == "deny":
+            self._answer(call, DENIED.format(rule=decision.rule))
+        else:
+            await self._run_tool(call)
+        return None
+
+    async def _run_tool(self, call: ev.Block, after: ev.Resume | None = None) -> None:
+        """Run one call. `after` is the approval that lets it run: both are in one write, so that it runs once."""
+        tool = self._bundle.tools.get(call["name"])
         if tool is None:
-            self._answer(call, f"There is no tool {call['name']!r}. There are: {', '.join(self._tools)}.")
+            names = ", ".join(self._bundle.tools)
+            self._answer(call, f"There is no tool {call['name']!r}. There are: {names}.")
             return
         self._show(_label(call))
-        self._session.append(ev.ToolCall(call_id=call["id"], name=call["name"]))
+        arguments = call["input"]
+        for hook in self._hooks if after is None else ():  # what a person approved runs exactly as it is stored
+            arguments = hook.arguments(tool, arguments)
+        repaired = None if arguments is call["input"] else dict(arguments)
+        started = ev.ToolCall(call_id=call["id"], name=call["name"], repaired=repaired)
+        self._session.append(*([started] if after is None else [after, started]))
         try:
-            if tool.mutates(call["input"]):
+            if after is not None or tool.mutates(arguments):
                 await self._session.flush()
                 await self._gate.before_effect()
-            outcome = await tool.run(call["input"], self._workspace)
+            outcome = await tool.run(arguments, self._workspace)
         except ToolError as error:
             outcome = Outcome(str(error), is_error=True)
-        self._session.append(
-            ev.ToolResult(call_id=call["id"], content=outcome.content, is_error=outcome.is_error, facts=outcome.facts)
-        )
+        for hook in self._hooks:
+            outcome = await hook.outcome(call, outcome)
+        self._session.append(*outcome.events, outcome.result(call["id"]))
+
+    def _last_answer(self) -> ev.AssistantMessage:
+        found = self._session.last(ev.AssistantMessage)
+        assert isinstance(found, ev.AssistantMessage)
+        return found
 
     def _answer(self, call: ev.Block, reason: str) -> None:
         self._session.append(ev.ToolResult(call_id=call["id"], content=reason, is_error=True))
@@ -227,10 +427,9 @@ class TurnLoop:
             self._answer(call, CUT_OFF if cut else NOT_RUN)
         self._session.append(ev.StepEnd(step=self.step, stop_reason=stop_reason))
 
-    async def _suspend(self, call: ev.Block) -> Ended:
-        question = call["input"]["question"].strip()
-        seq = await self._session.record(ev.Pause(call_id=call["id"], question=question))
-        return Ended("suspended", question=question, pause_seq=seq)
+    async def _suspend(self, call: ev.Block, words: str, what: Literal["question", "approval"] = "question") -> Ended:
+        pause = ev.Pause(call_id=call["id"], question=words, what=what)
+        return Ended("suspended", pause=pause, pause_seq=await self._session.record(pause))
 
     async def _close(self, reason: str, *, text: str = "", **facts: Any) -> Ended:
         """End the turn, giving every open call a result first, and make it durable. A suspended one stays open."""
@@ -248,9 +447,23 @@ class TurnLoop:
         self._gate.progress(Progress(self.turn, self.step, tool, self.spent))
 
 
-def _spent(session: Session) -> Decimal | None:
-    costs = [event.cost for event in own(session.events) if isinstance(event, ev.AssistantMessage)]
-    return None if None in costs else sum((c for c in costs if c is not None), Decimal(0))
+async def _waited_for(work: Coroutine[Any, Any, Ended]) -> Ended:
+    """Return what `work` gives, and let nobody interrupt it: a log must not be closed while it is being ended."""
+    task = asyncio.ensure_future(work)
+    while not task.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({task})
+    return task.result()
+
+
+def _effort_of_turn(session: Session) -> str | None:
+    """Return the effort that the turn's own messages ask for."""
+    for event in reversed(session.events):
+        if isinstance(event, ev.UserMessage) and event.effort:
+            return event.effort
+        if isinstance(event, ev.TurnStart):
+            return None
+    return None
 
 
 def _is_question(call: ev.Block) -> bool:

@@ -5,14 +5,17 @@ import json
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from workers.errors import ModelError
-from workers.model import client as client_module
-from workers.model.catalog import Parameters
-from workers.model.client import Answer, ModelClient, Patience
+from workers.model.assembly import Answer
+from workers.model.catalog import Parameters, card
+from workers.model.client import ModelClient
+from workers.model.headroom import Headroom
+from workers.model.key import read_key
 from workers.orders import AgentOrder
 from workers.session.events import Usage
 from workers.session.surface import Request
@@ -60,9 +63,9 @@ async def connect(rehearse: Any) -> AsyncIterator[Connect]:
     """Make clients of a server that plays these steps."""
     async with AsyncExitStack() as opened:
 
-        def make(*steps: dict[str, Any], **more: Any) -> Caller:
+        def make(*steps: dict[str, Any], stall: float = 600.0, **more: Any) -> Caller:
             server = rehearse({"units": {"a": {"steps": list(steps)}}, **more})
-            client = ModelClient(AgentOrder(model=MODEL, base_url=server.url))
+            client = ModelClient(AgentOrder(model=MODEL, base_url=server.url), stall=stall)
             opened.push_async_callback(client.close)
             return Caller(server, client)
 
@@ -174,6 +177,9 @@ async def test_a_whole_answer(connect: Connect) -> None:
         ({"status": 401}, "auth"),
         ({"status": 403}, "auth"),
         ({"status": 402}, "spend_limit"),
+        ({"status": 400, "message": "prompt is too long: 1000001 tokens > 1000000 maximum"}, "too_large"),
+        ({"status": 400, "message": "Input is too long for requested model."}, "too_large"),
+        ({"status": 400, "message": "input length and `max_tokens` exceed context limit: 9 + 9 > 10"}, "too_large"),
         ({"status": 413}, "too_large"),
         ({"status": 413, "html": True}, "too_large"),
         ({"status": 400, "html": True}, "invalid"),
@@ -182,6 +188,8 @@ async def test_a_whole_answer(connect: Connect) -> None:
         ({"status": 429}, "rate_limit"),
         ({"status": 429, "code": "enforced_spend_limit_reached"}, "spend_limit"),
         ({"status": 429, "code": "contract_spend_limit_reached"}, "spend_limit"),
+        ({"status": 429, "code": "linked_organization_spend_limit_reached"}, "spend_limit"),
+        ({"status": 429, "html": True}, "rate_limit"),
         ({"status": 500}, "transient"),
         ({"status": 504}, "transient"),
         ({"status": 529}, "transient"),
@@ -193,6 +201,8 @@ async def test_a_whole_answer(connect: Connect) -> None:
         ({"error_event": "authentication_error"}, "auth"),
         ({"error_event": "billing_error"}, "spend_limit"),
         ({"error_event": "request_too_large"}, "too_large"),
+        ({"error_event": "invalid_request_error", "message": "prompt is too long: 2 tokens > 1"}, "too_large"),
+        ({"error_event": "something_new"}, "transient"),
         ({"cut": "before_response"}, "transient"),
         ({"cut": "before_response", "how": "fin"}, "transient"),
         ({"cut": "after_start"}, "transient"),
@@ -235,28 +245,23 @@ async def test_retry_after(connect: Connect, headers: dict[str, str], seconds: f
 
 
 @pytest.mark.parametrize("fault", [{"stall": 5}, {"pings": 5}], ids=str)
-async def test_a_silent_stream_is_given_up(
-    connect: Connect, fault: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_silent_stream_is_given_up(connect: Connect, fault: dict[str, Any]) -> None:
     """Silence, and pings alone, end as a transient error after the stall time, and the connection is closed."""
-    monkeypatch.setattr(client_module, "_STALL_SECONDS", 0.3)
-    call = connect({"blocks": [LONG], "fault": fault})
+    call = connect({"blocks": [LONG], "fault": fault}, stall=0.3)
     error = await call.fails()
     assert error.kind == "transient"
     await until(lambda: call.server.requests[0].disconnected)
 
 
-async def test_a_hang_before_the_answer(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_hang_before_the_answer(connect: Connect) -> None:
     """A server that never begins to answer is given up too."""
-    monkeypatch.setattr(client_module, "_STALL_SECONDS", 0.2)
-    call = connect({"blocks": [LONG], "latency": 5})
+    call = connect({"blocks": [LONG], "latency": 5}, stall=0.2)
     assert (await call.fails()).kind == "transient"
 
 
-async def test_a_slow_stream_is_no_silent_one(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_slow_stream_is_no_silent_one(connect: Connect) -> None:
     """A stream that goes on all the time may take longer than the stall time."""
-    monkeypatch.setattr(client_module, "_STALL_SECONDS", 0.3)
-    call = connect({"blocks": [{"text": "x" * 40}], "chunk": 4, "pace": 0.06})
+    call = connect({"blocks": [{"text": "x" * 40}], "chunk": 4, "pace": 0.06}, stall=0.3)
     assert (await call()).stop_reason == "end_turn"
 
 
@@ -363,22 +368,45 @@ async def test_arguments_are_read_strictly(raw_server: RawServer, raw: str, give
     assert answer.unreadable == ({} if given is not None else {"t": raw})
 
 
-async def test_check(connect: Connect, raw_server: RawServer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A look-up costs no message: a known model passes, an unknown one is invalid, a refused key is auth."""
+async def test_describe(connect: Connect, raw_server: RawServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look-up costs no message: a known model is described, an unknown one is invalid, a refused key is auth."""
     call = connect()
-    await call.client.check(MODEL)
+    found = await call.client.describe(MODEL)
+    assert found is not None
+    assert (found.window, found.output, found.price) == (1_000_000, 128_000, card(MODEL).price)
     with pytest.raises(ModelError) as caught:
-        await call.client.check("claude-nobody")
+        await call.client.describe("claude-nobody")
     assert caught.value.kind == "invalid"
     assert "claude-nobody" in str(caught.value)
     monkeypatch.setenv("ANTHROPIC_API_KEY", "wrong")
     stranger = ModelClient(AgentOrder(model=MODEL, base_url=call.server.url))
     with pytest.raises(ModelError) as caught:
-        await stranger.check(MODEL)
+        await stranger.describe(MODEL)
     assert caught.value.kind == "auth"
     await stranger.close()
-    bare = await raw_server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno")
-    await bare.check(MODEL)  # an endpoint without the look-up
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"HTTP/1.1 404 Not Found\r\nContent-Length: 2\r\nConnection: close\r\n\r\nno",
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 3\r\nConnection: close\r\n\r\n<p>",
+    ],
+    ids=["404", "a page"],
+)
+async def test_an_endpoint_without_the_look_up(raw_server: RawServer, answer: bytes) -> None:
+    """A gateway that does not know of models is no error: the table has to do."""
+    assert await (await raw_server(answer)).describe(MODEL) is None
+
+
+async def test_half_a_description(raw_server: RawServer) -> None:
+    """What an endpoint leaves out, or says in a form of its own, is as the table has it."""
+    body = json.dumps({"type": "model", "id": MODEL, "max_tokens": 5000, "max_input_tokens": "a lot"}).encode()
+    head = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
+    found = await (await raw_server(head + str(len(body)).encode() + b"\r\n\r\n" + body)).describe(MODEL)
+    known = card(MODEL)
+    assert found is not None
+    assert (found.output, found.window, found.thinking) == (5000, known.window, known.thinking)
 
 
 async def test_no_key(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -403,141 +431,125 @@ async def test_key_command(connect: Connect, monkeypatch: pytest.MonkeyPatch) ->
     ("command", "words"),
     [("echo locked >&2; exit 2", "exit 2.*locked"), ("true", "exit 0"), ("sleep 9", "within 0.2 s")],
 )
-async def test_key_command_fails(command: str, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_key_command_fails(command: str, words: str) -> None:
     """A command that fails, prints nothing or hangs is an error that says so."""
-    monkeypatch.setattr(client_module, "_KEY_SECONDS", 0.2)
     with pytest.raises(ModelError, match=words) as caught:
-        ModelClient(AgentOrder(model=MODEL, key_command=command))
+        read_key(AgentOrder(model=MODEL, key_command=command), seconds=0.2)
     assert caught.value.kind == "auth"
 
 
-# -- patience ---------------------------------------------------------------------------------------------------------
-
-WHOLE = Answer([], "end_turn", Usage(), "r", {})
-
-
-def tries(*errors: ModelError) -> tuple[Callable[[], Awaitable[Answer]], list[float]]:
-    """An attempt that raises these in turn and then answers, and when it was made."""
-    left, made = list(errors), []
-
-    async def attempt() -> Answer:
-        made.append(time.monotonic())
-        if left:
-            raise left.pop(0)
-        return WHOLE
-
-    return attempt, made
+async def test_a_key_that_expired_is_asked_for_again(connect: Connect, tmp_path: Path) -> None:
+    """A refused key is fetched once more from its command, and the call goes on with the new one."""
+    call = connect({"blocks": [LONG]})
+    key = tmp_path / "key"
+    key.write_text("old")
+    client = ModelClient(AgentOrder(model=MODEL, base_url=call.server.url, key_command=f"cat {key}"))
+    with pytest.raises(ModelError) as caught:
+        await client.call(MODEL, ASKED, PARAMETERS)
+    assert caught.value.kind == "auth"
+    assert len(call.server.requests) == 1
+    key.write_text(call.server.key)
+    both = await asyncio.gather(*(client.call(MODEL, ASKED, PARAMETERS) for _ in range(2)))
+    assert [answer.stop_reason for answer in both] == ["end_turn"] * 2
+    await client.close()
 
 
-def limited(seconds: float | None) -> ModelError:
-    return ModelError("rate_limit", "slow down", retry_after=seconds)
+async def test_one_pool_serves_several_models(connect: Connect) -> None:
+    """The agent's model and a background one are asked through the same client."""
+    call = connect({"blocks": [LONG]})
+    await call()
+    await call.client.call("claude-haiku-4-5", ASKED, Parameters(2000))
+    assert [record.body["model"] for record in call.server.requests] == [MODEL, "claude-haiku-4-5"]
 
 
-OVERLOADED = ModelError("transient", "overloaded")
+async def test_arguments_that_were_cut_off(connect: Connect) -> None:
+    """Half a JSON that the SDK would complete into another command is not trusted (facts: stop reasons)."""
+    half = '{"command":"rm -rf build","cwd":"/tmp/onl'
+    answer = await connect({"blocks": [{"tool": "bash", "raw": half}], "stop": "max_tokens"})()
+    assert answer.stop_reason == "max_tokens"
+    (block,) = answer.content
+    assert block["input"] == {}
+    assert answer.unreadable == {block["id"]: half}
 
 
-async def test_one_pause_for_all() -> None:
-    """A 429 with `retry-after` pauses every caller of the process until then, and each hears of it."""
-    patience = Patience(base=0.01)
-    first, first_made = tries(limited(0.3))
-    second, second_made = tries()
-    heard: list[float] = []
-    task = asyncio.create_task(patience.call(first))
-    await asyncio.sleep(0.05)
-    assert 0.2 < patience.paused_for <= 0.3
-    assert await patience.call(second, waiting=heard.append) is WHOLE
-    assert await task is WHOLE
-    assert len(second_made) == 1
-    assert second_made[0] - first_made[0] >= 0.3
-    assert first_made[1] - first_made[0] >= 0.3
-    assert 0.2 < heard[0] <= 0.3
-    assert patience.paused_for == 0
-
-
-async def test_a_pause_is_capped() -> None:
-    """However long the header says, the pause is no longer than the cap."""
-    patience = Patience(base=0.01, cap=0.1)
-    attempt, made = tries(limited(3600))
-    await patience.call(attempt)
-    assert 0.1 <= made[1] - made[0] < 2
-
-
-async def test_rate_limits_never_run_out() -> None:
-    """Rate limits spend no tries; other failures do, and the last one is raised."""
-    patience = Patience(tries=3, base=0.001, cap=0.001)
-    attempt, made = tries(*[limited(0.0)] * 6)
-    assert await patience.call(attempt) is WHOLE
-    assert len(made) == 7
-    attempt, made = tries(OVERLOADED, limited(0.0), OVERLOADED, OVERLOADED)
-    with pytest.raises(ModelError, match="overloaded"):
-        await patience.call(attempt)
-    assert len(made) == 4
-
-
-@pytest.mark.parametrize("kind", ["spend_limit", "auth", "invalid", "too_large"])
-async def test_what_waiting_will_not_mend(kind: Any) -> None:
-    """Errors that would come again are raised at once."""
-    attempt, made = tries(ModelError(kind, "no"))
+async def test_headroom_is_heard_as_the_answer_begins(raw_server: RawServer) -> None:
+    """What is left of the limits is known before the answer is whole, and even if it never is."""
+    told = (
+        b"HTTP/1.1 200 OK\r\nDate: Tue, 17 Nov 2026 20:00:00 GMT\r\nanthropic-ratelimit-requests-limit: 50\r\n"
+        b"anthropic-ratelimit-requests-remaining: 0\r\nanthropic-ratelimit-requests-reset: 2026-11-17T20:00:07Z\r\n"
+    )
+    client = await raw_server(sse(START).replace(b"HTTP/1.1 200 OK\r\n", told))
+    heard: list[Headroom] = []
     with pytest.raises(ModelError):
-        await Patience().call(attempt)
-    assert len(made) == 1
+        await client.call(MODEL, ASKED, PARAMETERS, on_headroom=heard.append)
+    assert heard == [Headroom(pause=7.0)]
 
 
-async def test_pauses_grow_up_to_the_cap(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Limits that name no time double the pause each time; none is ever shorter than a breath."""
-    monkeypatch.setattr("random.uniform", lambda _, high: high)
-    slept: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        slept.append(round(seconds, 2))
-
-    monkeypatch.setattr(client_module.asyncio, "sleep", sleep)
-    patience = Patience(base=1, cap=10, tries=9)
-    attempt, _ = tries(*[OVERLOADED] * 5)
-    await patience.call(attempt)
-    assert slept == [2, 4, 8, 10, 10]
-    pauses = []
-    for waits in (1, 2, 3, 4):
-        patience = Patience(base=1, cap=10)
-        await patience._back_off(limited(None), waits)
-        pauses.append(round(patience.paused_for))
-    assert pauses == [2, 4, 8, 10]
-    patience = Patience(base=1, cap=10)
-    await patience._back_off(limited(0), 1)
-    assert patience.paused_for == pytest.approx(0.1, abs=0.02)
+# -- the clouds -------------------------------------------------------------------------------------------------------
 
 
-async def test_every_wait_of_a_call_makes_the_next_one_longer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rate limits without a time count as waits too: an API that only says "slow down" is asked ever more rarely."""
-    counted: list[int] = []
-
-    async def back_off(_: Patience, __: ModelError, waits: int) -> None:
-        counted.append(waits)
-
-    monkeypatch.setattr(Patience, "_back_off", back_off)
-    attempt, _ = tries(limited(None), OVERLOADED, limited(None), limited(None))
-    await Patience().call(attempt)
-    assert counted == [1, 2, 3, 4]
+@pytest.fixture
+def no_cloud(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """An environment that knows no cloud."""
+    for name in ("AWS_REGION", "AWS_DEFAULT_REGION", "AWS_BEARER_TOKEN_BEDROCK", "CLOUD_ML_REGION"):
+        monkeypatch.delenv(name, raising=False)
+    return monkeypatch
 
 
-@pytest.mark.parametrize("error", [limited(60), ModelError("transient", "overloaded", retry_after=60)])
-async def test_waiting_can_be_cancelled(error: ModelError) -> None:
-    """A cancel ends the wait at once, that of a pause and that of a back-off."""
-    attempt, made = tries(error)
-    task = asyncio.create_task(Patience().call(attempt))
-    await asyncio.sleep(0.02)
-    task.cancel()
-    began = time.monotonic()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert time.monotonic() - began < 0.5
-    assert len(made) == 1
+@pytest.mark.parametrize("provider", ["bedrock", "vertex"])
+def test_a_missing_package_is_named_with_its_extra(provider: Any, no_cloud: pytest.MonkeyPatch) -> None:
+    """Whoever lacks a cloud's package reads what to install, before anything is asked."""
+    no_cloud.setattr("workers.model.key._is_there", lambda _: False)
+    with pytest.raises(ModelError, match=rf"pip install 'overnight\[{provider}\]'") as caught:
+        ModelClient(AgentOrder(model=MODEL, provider=provider, region="eu-west-1", project="p"))
+    assert caught.value.kind == "auth"
 
 
-async def test_against_a_server(connect: Connect) -> None:
-    """A server that is overloaded, then limits, then answers: one whole answer in the end."""
-    faults = [{"status": 529}, {"status": 429, "headers": {"retry-after": "0.1"}}, {"cut": "mid_block"}]
-    call = connect({"blocks": [LONG], "fault": faults})
-    answer = await Patience(base=0.01).call(call)
-    assert answer.content == [{"type": "text", **LONG}]
-    assert len(call.server.requests) == 4
+@pytest.mark.parametrize("provider", ["bedrock", "vertex"])
+def test_a_missing_region_is_named(provider: Any, no_cloud: pytest.MonkeyPatch) -> None:
+    """Without a region nobody knows where to ask."""
+    no_cloud.setattr("workers.model.key._is_there", lambda name: "boto" not in name)
+    with pytest.raises(ModelError, match="needs a region") as caught:
+        ModelClient(AgentOrder(model=MODEL, provider=provider, key_command="echo token"))
+    assert caught.value.kind == "auth"
+
+
+async def test_vertex_streams(raw_server: RawServer, no_cloud: pytest.MonkeyPatch) -> None:
+    """The SDK's own client of the cloud, with a token that a command prints; it has no look-up of models."""
+    whole = sse(START, *block(0, {"type": "text", "text": "Hi"}), ends("end_turn"), STOP)
+    url = (await raw_server(whole))._agent.base_url
+    agent = AgentOrder(
+        model=MODEL, provider="vertex", base_url=url, region="europe-west1", project="p", key_command="echo token"
+    )
+    client = ModelClient(agent)
+    assert await client.describe(MODEL) is None
+    assert (await client.call(MODEL, ASKED, PARAMETERS)).content == [{"type": "text", "text": "Hi"}]
+    await client.close()
+
+
+async def test_bedrock_is_asked(raw_server: RawServer, no_cloud: pytest.MonkeyPatch) -> None:
+    """Its errors, whose form is another, become ours."""
+    body = b'{"message": "Input is too long for requested model."}'
+    head = b"HTTP/1.1 400 Bad Request\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: "
+    url = (await raw_server(head + str(len(body)).encode() + b"\r\n\r\n" + body))._agent.base_url
+    agent = AgentOrder(model=MODEL, provider="bedrock", base_url=url, region="eu-west-1", key_command="echo token")
+    client = ModelClient(agent)
+    with pytest.raises(ModelError) as caught:
+        await client.call(MODEL, ASKED, PARAMETERS)
+    assert (caught.value.kind, caught.value.status) == ("too_large", 400)
+    await client.close()
+
+
+def test_a_fingerprint_does_not_tell_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another key or endpoint is another door; a cloud's passing tokens are not."""
+
+    def door(key: str, **more: Any) -> str:
+        monkeypatch.setenv("ANTHROPIC_API_KEY", key)
+        return ModelClient(AgentOrder(model=MODEL, **more)).fingerprint
+
+    assert door("k1") == door("k1") != door("k2")
+    assert door("k1") != door("k1", base_url="http://gateway")
+    assert "k1" not in door("k1")
+    cloud = {"provider": "vertex", "region": "eu", "project": "p"}
+    assert door("k", **cloud, key_command="echo 1") == door("k", **cloud, key_command="echo 2")
+    assert door("k", **cloud, key_command="echo 1") != door("k", **cloud | {"project": "q"}, key_command="echo 1")

@@ -419,10 +419,23 @@ async def test_rewritten_prefix(stand: Raise, where: str, edit: Any) -> None:
     [("system", {"system": "unit: a\nother"}), ("tools", {"tools": [NOTE]}), ("tools", {"tools": [BASH, NOTE]})],
 )
 async def test_rewritten_head(stand: Raise, where: str, changes: dict[str, Any]) -> None:
-    """Another system prompt or other tools in the same session are refused."""
+    """Another system prompt or other tools in the same turn are refused; the next turn may begin under them."""
     at = await stand(*STEPS)
     history = await grown(at, 1)
+    await at.stream(history)
     await at.refused(f"prefix differs at {where}", messages=history, **changes)
+    if where == "tools":
+        await at.stream([*history, answered(await at.stream(history)), user("a new turn")], **changes)
+
+
+async def test_a_new_head_under_old_thinking(stand: Raise) -> None:
+    """Thinking is bound to the head that it was thought under: it cannot be sent under another one."""
+    at = await stand({"blocks": [{"thinking": "hm"}, {"text": "Done."}]}, *STEPS)
+    answer = answered(await at.stream([user("go")]))
+    history = [user("go"), answer, user("a new turn")]
+    await at.refused("bound to the conversation before it", messages=history, tools=[NOTE])
+    bare = {**answer, "content": [block for block in answer["content"] if block["type"] == "text"]}
+    await at.stream([user("go"), bare, user("a new turn")], tools=[NOTE])
 
 
 async def test_going_back_to_an_earlier_request(stand: Raise) -> None:

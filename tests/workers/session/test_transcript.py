@@ -1,12 +1,13 @@
 """The transcript: for people, whole, in order, harmless, with what the model no longer sees marked."""
 
 import json
+from decimal import Decimal
 from typing import Any
 
 from histories import SECRET, START, calls, says, step_start, user
 
 from workers.session import events as ev
-from workers.session.transcript import harmless, lines_of
+from workers.session.transcript import harmless, lines_of, unseen
 
 SUMMARY = ev.Compaction(summary="Half of it is done.", steps=1)
 
@@ -16,7 +17,9 @@ def text(words: str) -> dict[str, Any]:
 
 
 def test_compacted_is_marked_and_stays() -> None:
-    """What the last compaction took from the model has a mark; the first message and all that is newer have none."""
+    """What the last compaction took from the model has a mark; the first message, what had no answer, and all that is
+    newer have none.
+    """
     told = [
         *(START, ev.TurnStart(turn=1), user("the goal"), step_start(1), says(text("looking"), calls("a"))),
         *(ev.ToolCall(call_id="a", name="bash"), ev.ToolResult(call_id="a", content="found"), ev.StepEnd(step=1)),
@@ -26,11 +29,44 @@ def test_compacted_is_marked_and_stays() -> None:
     shown = [line for line in lines_of(told) if line.startswith((" ", "~"))]
     marked = [line for line in shown if line.startswith("~")]
     assert [line.split()[1] for line in marked] == [
-        *("answer", "text", "bash", "result", "summary", "(from", "person"),
+        *("answer", "text", "bash", "result", "summary", "(from"),
     ]
     unmarked = "\n".join(line for line in shown if line not in marked)
-    assert all(words in unmarked for words in ("the goal", "Half of it is done.", "going on"))
+    assert all(words in unmarked for words in ("the goal", "steered", "Half of it is done.", "going on"))
     assert "looking" not in unmarked
+
+
+def test_what_the_loop_adds() -> None:
+    """Bundles, tasks, approvals, summaries, what was repaired or shortened: each is said in words, with its price."""
+    usage = {"model": "m", "cost": Decimal("0.5")}
+    told = [
+        ev.AgentLoaded(name="coder", model="m", effort="low", system=[], tools=[], problem="no such file"),
+        ev.ToolCall(call_id="a", name="bash", repaired={"command": "ls"}),
+        ev.ToolResult(call_id="a", content="ok", trimmed={"command": "l"}),
+        *(ev.Pause(call_id="a", question="git push", what="approval"), ev.Pause(call_id="a", question="Which?")),
+        *(ev.Resume(call_id="a", text="No.", approved=False), ev.Resume(call_id="a", text="", approved=True)),
+        ev.TasksWritten(tasks=[{"title": "One", "status": "done"}, {"title": "Two", "status": "open"}]),
+        ev.ThinkingSummary(turn=1, text="It weighed two ways.", **usage),
+        ev.ImagesDropped(),
+        *(ev.Compaction(summary="S.", steps=1, **usage), ev.Compaction(summary="", steps=1, refused="empty", **usage)),
+    ]
+    shown = [" ".join(line.lstrip("~").split()) for line in lines_of(told)]
+    assert shown == [
+        "agent coder on m, effort low no optional tools: no such file",
+        *("runs bash with command=ls", "result ok", "(from here on the model sees its arguments shortened)"),
+        *("approve? git push", "asks Which?", "denied No.", "approved", "tasks One done", "Two open"),
+        "thought It weighed two ways. (by m $0.5000)",
+        "(from here on the model sees a note instead of all images in results but the newest)",
+        *("summary S. (by m $0.5000)", "(from here on the model sees the summary instead of what is above)"),
+        "no summary empty (by m $0.5000)",
+    ]
+
+
+def test_a_refused_summary_takes_nothing_away() -> None:
+    """Only a summary that stands in for something marks what is above it."""
+    told = [START, user("go"), says(calls("a")), ev.ToolResult(call_id="a", content="ok")]
+    assert unseen([*told, ev.Compaction(summary="s", steps=1, refused="too long")]) == frozenset()
+    assert unseen([*told, ev.Compaction(summary="s", steps=1)]) == {2, 3}
 
 
 def test_text_beside_calls_stays_apart() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pictures import picture
 
 from workers.errors import ToolError
 from workers.tools import Editor, Workspace
@@ -182,3 +183,22 @@ async def test_a_link_is_not_edited(workspace: Workspace, root: Path, outside: P
             with pytest.raises(ToolError):
                 await edit(workspace, command, path, old_str="secret", insert_line=0, insert_text="x", file_text="x")
     assert (outside / "file").read_text() == "secret"
+
+
+@pytest.mark.parametrize("form", ["PNG", "JPEG", "GIF", "WEBP"])
+async def test_view_of_an_image(workspace: Workspace, root: Path, form: str) -> None:
+    """An image is shown as one, whatever its name says, with a line that people read too."""
+    (root / "shot").write_bytes(picture(form))
+    seen = await Editor().run({"command": "view", "path": "shot"}, workspace)
+    assert seen.content == f"[image 40x30 {form.lower()}]"
+    assert [block["type"] for block in seen.images] == ["image"]
+    assert seen.result("c").images == list(seen.images)
+
+
+async def test_view_of_a_broken_image(workspace: Workspace, root: Path) -> None:
+    """A broken one is the model's to know; no other command takes an image for text."""
+    (root / "shot.png").write_bytes(picture()[:40])
+    with pytest.raises(ToolError, match=r"shot\.png cannot be shown: it cannot be decoded"):
+        await edit(workspace, "view", "shot.png")
+    with pytest.raises(ToolError, match="not UTF-8"):
+        await edit(workspace, "str_replace", "shot.png", old_str="a")

@@ -20,9 +20,14 @@ async def stand(rehearse: Any, tmp_path: Path) -> AsyncIterator[Stand]:
     """Make a loop's stand that plays these steps: `await stand(step, step, …)`."""
     async with AsyncExitStack() as opened:
 
-        async def make(*steps: dict[str, Any], model: str = "claude-sonnet-5-5") -> LoopStand:
-            server = rehearse({"units": {"a": {"steps": list(steps)}}})
-            agent = AgentOrder(model=model, base_url=server.url)
+        async def make(
+            *steps: dict[str, Any],
+            model: str = "claude-sonnet-5-5",
+            script: dict[str, Any] | None = None,
+            **agent_options: Any,
+        ) -> LoopStand:
+            server = rehearse({"units": {"a": {"steps": list(steps)}}, **(script or {})})
+            agent = AgentOrder(model=model, base_url=server.url, **agent_options)
             client = ModelClient(agent)
             opened.push_async_callback(client.close)
             session = Session.open(tmp_path / "session.jsonl")

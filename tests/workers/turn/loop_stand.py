@@ -1,18 +1,20 @@
 """A turn loop on a real session, talking to a rehearsal server through the real SDK, behind a gate of the tests."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+from workers.agents.bundle import Bundle
 from workers.log import read
-from workers.model.catalog import parameters, price_of
 from workers.model.client import ModelClient
 from workers.orders import AgentOrder
 from workers.rehearsal import RehearsalServer
 from workers.session import events as ev
 from workers.session.session import Session, load_events
 from workers.tools import Workspace, built_in
+from workers.turn.hooks import Hook
 from workers.turn.loop import Progress, TurnLoop
 from worktrees.process import base_environment
 
@@ -57,6 +59,19 @@ class FakeGate:
 
 
 @dataclass
+class FixedAgents:
+    """Always the same bundle: the tests' agent with every built-in tool."""
+
+    agent: AgentOrder
+
+    async def fresh(self) -> Bundle:
+        return Bundle(self.agent, START.system, built_in())
+
+    def logged(self, _session: Session) -> Bundle:
+        return Bundle(self.agent, START.system, built_in())
+
+
+@dataclass
 class LoopStand:
     """All that one session's loop needs."""
 
@@ -66,19 +81,17 @@ class LoopStand:
     gate: FakeGate
     tree: Path
     agent: AgentOrder
+    hooks: Sequence[Hook] = ()
 
     def loop(self) -> TurnLoop:
         """A loop that takes the session up, as a new process would."""
-        given = parameters(self.agent)
         return TurnLoop(
             self.session,
-            model=self.agent.model,
-            parameters=given,
-            price=price_of(self.agent),
-            call=lambda request, asked, _ready: self.client.call(self.agent.model, request, asked),
-            tools=built_in(),
+            agents=FixedAgents(self.agent),
+            call=lambda model, request, asked, _ready: self.client.call(model, request, asked),
             workspace=Workspace(self.tree, base_environment(), f"test-{self.tree}"),
             gate=self.gate,
+            hooks=self.hooks,
         )
 
     def durable(self) -> list[Any]:

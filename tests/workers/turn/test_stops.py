@@ -1,8 +1,10 @@
 """What a stop reason decides: every one has a row, strangers included."""
 
+from typing import Any
+
 import pytest
 
-from workers.turn.stops import Next, after, calls_of, text_of
+from workers.turn.stops import Next, after, calls_of, named, text_of
 
 
 @pytest.mark.parametrize(
@@ -13,7 +15,7 @@ from workers.turn.stops import Next, after, calls_of, text_of
         ("stop_sequence", Next.REJECT_CALLS, Next.DONE),
         ("pause_turn", Next.REJECT_CALLS, Next.CALL_AGAIN),
         ("max_tokens", Next.REJECT_CALLS, Next.CUT_SHORT),
-        ("model_context_window_exceeded", Next.REJECT_CALLS, Next.CUT_SHORT),
+        ("model_context_window_exceeded", Next.SHRINK, Next.SHRINK),
         ("refusal", Next.REFUSED, Next.REFUSED),
         ("tomorrow's reason", Next.BROKEN, Next.BROKEN),
         ("", Next.BROKEN, Next.BROKEN),
@@ -38,6 +40,13 @@ CONTENT = [
 def test_calls_in_order() -> None:
     """The calls of an answer, in its order."""
     assert [block["id"] for block in calls_of(CONTENT)] == ["a", "b"]
+
+
+@pytest.mark.parametrize("lacking", [{"name": ""}, {"id": ""}, {"id": None, "name": None}])
+def test_a_call_without_a_name(lacking: dict[str, Any]) -> None:
+    """A call that no result could name is not kept: it could neither run nor go back."""
+    nameless = {"type": "tool_use", "id": "c", "name": "bash", "input": {}, **lacking}
+    assert named([*CONTENT, nameless]) == CONTENT
 
 
 def test_people_never_see_thinking() -> None:

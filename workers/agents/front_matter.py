@@ -1,0 +1,99 @@
+"""Front matter: lines of YAML between two `---`, then prose. Agents and skills are written so.
+
+Every value is read as text, so that `effort: off` is "off". Lines are kept, so that a fault can be shown where it is.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import yaml
+
+from workers.errors import BundleFileError
+
+__all__ = ["FrontMatter", "read_front_matter"]
+
+_MARK = "---"
+
+
+@dataclass(frozen=True, slots=True)
+class FrontMatter:
+    """A file in two: the table `values` and the prose `body`, which begins on line `body_line` (from 1)."""
+
+    path: Path
+    values: dict[str, Any]
+    body: str
+    body_line: int
+    start: int
+    node: yaml.MappingNode | None
+
+    def line(self, *keys: str) -> int:
+        """Return the file's line of the value at `keys`, as deep as there is one."""
+        line, node = self.start, cast("yaml.Node | None", self.node)
+        for key in keys:
+            found = _find(node, key)
+            if found is None:
+                break
+            line, node = self.start + found[0], found[1]
+        return line
+
+    def fault(self, message: str, *keys: str) -> BundleFileError:
+        """Return an error that names the line of `keys`."""
+        return BundleFileError(message, path=self.path, line=self.line(*keys), field=".".join(keys) or None)
+
+
+def read_front_matter(text: str, path: Path) -> FrontMatter:
+    """Take a file's text apart; `path` is for messages. Raises BundleFileError."""
+    lines = text.removeprefix("\ufeff").replace("\r\n", "\n").split("\n")
+    if lines[0].rstrip() != _MARK:
+        raise BundleFileError(f"begins with front matter: a line {_MARK!r}, keys, another {_MARK!r}", path=path, line=1)
+    end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == _MARK), None)
+    if end is None:
+        raise BundleFileError(f"the front matter never ends; close it with a line {_MARK!r}", path=path, line=1)
+    node, values = _table("\n".join(lines[1:end]), path)
+    return FrontMatter(path, values, "\n".join(lines[end + 1 :]).strip(), end + 2, 2, node)
+
+
+def _table(matter: str, path: Path) -> tuple[yaml.MappingNode | None, dict[str, Any]]:
+    try:
+        node = yaml.compose(matter, Loader=yaml.BaseLoader)
+        if node is None:
+            return None, {}
+        if not isinstance(node, yaml.MappingNode):
+            raise BundleFileError("the front matter must be lines 'key: value'", path=path, line=2)
+        _refuse_twice(node, path)
+        built = yaml.constructor.BaseConstructor().construct_document(node)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = 2 + (mark.line if mark else 0)
+        what = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
+        message = f"the front matter is not YAML: {what}; put values with ':' or '#' in quotes"
+        raise BundleFileError(message, path=path, line=line) from None
+    except RecursionError:
+        raise BundleFileError("the front matter is nested too deeply", path=path, line=2) from None
+    return node, {str(key): value for key, value in cast("dict[object, Any]", built).items()}
+
+
+def _refuse_twice(root: yaml.MappingNode, path: Path) -> None:
+    """Refuse a key that is there twice: YAML itself would keep the last one silently."""
+    tables: list[yaml.MappingNode] = [root]  # grows while it is walked; aliases may make a circle
+    for node in tables:
+        seen: set[str] = set()
+        for key, value in node.value:
+            name = str(key.value)
+            if name in seen:
+                raise BundleFileError("is there twice; delete one", path=path, line=2 + key.start_mark.line, field=name)
+            seen.add(name)
+            if isinstance(value, yaml.MappingNode) and not any(value is table for table in tables):
+                tables.append(value)
+
+
+def _find(node: yaml.Node | None, key: str) -> tuple[int, yaml.Node] | None:
+    if isinstance(node, yaml.MappingNode):
+        pairs: Sequence[tuple[yaml.Node, yaml.Node]] = node.value
+        return next(((one.start_mark.line, value) for one, value in pairs if str(one.value) == key), None)
+    if isinstance(node, yaml.SequenceNode) and key.isdigit() and int(key) < len(node.value):
+        item: yaml.Node = node.value[int(key)]
+        return item.start_mark.line, item
+    return None
