@@ -14,10 +14,10 @@ def refusal(report: UnitReport | Release, facts: UnitFacts, *, has_commit: bool)
         return f"attempt {report.attempt} is over; the current one is {facts.attempt}"
     if facts.settled:
         return "the attempt has its verdict already"
-    if report.epoch <= facts.closed_epoch:
-        return "this hand-out, or a later one, has been closed already"
     is_pass = report.kind == "verdict" and report.verdict == "pass"
-    if report.epoch != facts.epoch and not is_pass:
+    if report.epoch == facts.closed_epoch or (report.epoch < facts.closed_epoch and facts.question is not None):
+        return "this hand-out, or a later one, has been closed already"
+    if report.epoch != facts.epoch and not is_pass:  # a later hand-out that found the unit busy closed nothing
         return f"epoch {report.epoch} was given up; the current one is {facts.epoch}"
     if is_pass and not has_commit:
         return "its commit cannot be read here"

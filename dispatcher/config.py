@@ -27,12 +27,15 @@ from pydantic import (
 )
 
 from dispatcher.errors import ConfigError
+from workers.orders import Rule
 
 __all__ = [
     "CONFIG_PATH",
     "DEFAULT_PROTECT",
+    "AgentConfig",
     "Command",
     "Config",
+    "ContextConfig",
     "Days",
     "Effort",
     "EngineConfig",
@@ -42,7 +45,9 @@ __all__ = [
     "MergeConfig",
     "ModelConfig",
     "Money",
+    "PolicyConfig",
     "Prices",
+    "Provider",
     "Seconds",
     "SetupConfig",
     "VerifyConfig",
@@ -50,6 +55,7 @@ __all__ = [
     "load",
     "money",
     "parse",
+    "rates",
     "seconds",
     "template",
 ]
@@ -111,6 +117,14 @@ def _seconds_of(value: object) -> float:
     return hours * 3600 + minutes * 60 + rest
 
 
+def rates(value: str) -> "Prices":
+    """Read what `--price` says: "3/15", dollars per million tokens in and out. Raises ValueError."""
+    found = re.fullmatch(r"\$?([0-9]{1,6}(?:\.[0-9]{1,6})?)/\$?([0-9]{1,6}(?:\.[0-9]{1,6})?)", value.strip())
+    if found is None:
+        raise ValueError('a price looks like "3/15": dollars per million tokens in and out')
+    return Prices(input=Decimal(found[1]), output=Decimal(found[2]))
+
+
 def days(value: object) -> timedelta:
     """Read a period for keeping: "30d", "8w" or 0. Raises ValueError."""
     found = re.fullmatch(r"([0-9]{1,5})([dw])", value) if isinstance(value, str) else None
@@ -139,6 +153,13 @@ def _glob(value: str) -> str:
     return value
 
 
+def _rule(value: str) -> str:
+    tool, colon, pattern = value.partition(":")
+    if not re.fullmatch(r"[A-Za-z0-9_.*?-]+", tool.strip()) or (colon and not pattern.strip()):
+        raise ValueError('a rule looks like "bash" or "bash: git push*": a tool, and a pattern for its command or path')
+    return value
+
+
 def _command(value: str) -> str:
     if "\0" in value:
         raise ValueError("a command cannot contain a NUL character")
@@ -163,6 +184,12 @@ Command = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True),
 Effort = Literal["off", "low", "medium", "high"]
 """How much a model thinks (spec A19)."""
 
+Provider = Literal["anthropic", "bedrock", "vertex"]
+"""Who serves the model: the vendor (or whatever speaks its API, by `base_url`), or one of the clouds."""
+
+PolicyRule = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True), AfterValidator(_rule)]
+"""A tool (`*` and `?` stand for anything), or a tool and a pattern: `bash: git push*`."""
+
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 Line = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True)]
 
@@ -184,23 +211,31 @@ class Prices(_Section):
 
 
 class ModelConfig(_Section):
-    """Which model, where, and what opens the door."""
+    """Which model, where, and what opens the door.
+
+    `background` is a cheaper model of the same endpoint, for summaries. `region` and `project` are for bedrock and
+    vertex (else their own variables). `window` (tokens) and `thinking` override what the endpoint or the table says.
+    """
 
     name: Line = "claude-sonnet-5-5"
-    provider: Line = "anthropic"
+    provider: Provider = "anthropic"
     base_url: Line | None = None
     key_command: Command | None = None
+    region: Line | None = None
+    project: Line | None = None
     price: Prices | None = None
+    background: Line | None = None
+    background_price: Prices | None = None
+    window: Annotated[int, Field(ge=1000, strict=True)] | None = None
     max_output_tokens: Annotated[int, Field(ge=1, strict=True)] | None = None
+    thinking: Literal["adaptive", "budget", "none"] | None = None
     effort: Effort = "medium"
 
-    @field_validator("provider")
+    @field_validator("provider", mode="before")
     @classmethod
-    def _only_anthropic(cls, provider: str) -> str:
-        if provider in {"bedrock", "vertex"}:
-            raise ValueError(f'"{provider}" is not supported yet; use "anthropic", with base_url for a gateway')
-        if provider != "anthropic":
-            raise ValueError('the only provider so far is "anthropic"; base_url reaches what speaks the same API')
+    def _known_provider(cls, provider: object) -> object:
+        if provider not in get_args(Provider):
+            raise ValueError('is "anthropic", "bedrock" or "vertex"; base_url reaches what speaks the same API')
         return provider
 
     @field_validator("base_url")
@@ -209,6 +244,12 @@ class ModelConfig(_Section):
         if url is not None and (urlsplit(url).scheme not in {"http", "https"} or not urlsplit(url).hostname):
             raise ValueError("looks like https://host or http://host:port")
         return url
+
+
+class AgentConfig(_Section):
+    """Who works on units that name no agent: the built-in `coder`, or a file of `.overnight/agents`."""
+
+    default: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")] = "coder"
 
 
 class SetupConfig(_Section):
@@ -238,16 +279,48 @@ class MergeConfig(_Section):
     timeout: Seconds = 1800.0
 
 
+class StateConfig(_Section):
+    """What becomes of the state file. `commit`: it goes onto the merged branch, with the archive (spec S13)."""
+
+    commit: Annotated[bool, Field(strict=True)] = False
+
+
 class LimitsConfig(_Section):
-    """Where a night, a unit and an attempt end. `minutes` and `rounds` are per attempt."""
+    """Where a night, a run, a unit and an attempt end. `minutes` and `rounds` are per attempt.
+
+    `turns` are a unit's over all its attempts; `run_turns` and `night_turns` are everybody's together. `hours` are a
+    run's. A unit that was ready in `stale_after` runs in a row and never handed out is raised to `blocked`; 0: never.
+    """
 
     night: Money = Decimal(50)
+    run: Money | None = None
     unit: Money = Decimal(5)
     attempts: Annotated[int, Field(ge=1, le=100, strict=True)] = 3
     rounds: Annotated[int, Field(ge=1, le=1000, strict=True)] = 5
     minutes: Annotated[float, Field(gt=0, le=10080, allow_inf_nan=False)] = 60.0
+    turns: Annotated[int, Field(ge=1, strict=True)] | None = None
+    run_turns: Annotated[int, Field(ge=1, strict=True)] | None = None
+    night_turns: Annotated[int, Field(ge=1, strict=True)] | None = None
+    hours: Annotated[float, Field(gt=0, le=168, allow_inf_nan=False)] | None = None
     until: Annotated[time, BeforeValidator(_clock)] | None = None
+    stale_after: Annotated[int, Field(ge=0, le=1000, strict=True)] = 3
     slots: Annotated[int, Field(ge=1, le=512, strict=True)] = 4
+
+
+class PolicyConfig(_Section):
+    """What becomes of tool calls before they run (spec A4): `tool`, or `tool: pattern` for its command or path."""
+
+    allow: tuple[PolicyRule, ...] = ()
+    ask: tuple[PolicyRule, ...] = ()
+    deny: tuple[PolicyRule, ...] = ()
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the lists as an order carries them."""
+        return (
+            *(Rule(what=what, then="deny") for what in self.deny),
+            *(Rule(what=what, then="ask") for what in self.ask),
+            *(Rule(what=what, then="allow") for what in self.allow),
+        )
 
 
 class EngineConfig(_Section):
@@ -278,6 +351,13 @@ class EngineConfig(_Section):
         return self
 
 
+class ContextConfig(_Section):
+    """When a session's history gives way to a summary: a share of the model's window, or tokens, if that is less."""
+
+    compact_at: Annotated[float, Field(ge=0.1, le=0.95, allow_inf_nan=False)] = 0.85
+    cap: Annotated[int, Field(ge=10_000, strict=True)] = 400_000
+
+
 class KeepConfig(_Section):
     """How long finished nights are kept before `overnight prune` would delete what is left of them."""
 
@@ -296,11 +376,15 @@ class Config(_Section):
 
     base: str = ""
     model: ModelConfig = ModelConfig()
+    agent: AgentConfig = AgentConfig()
     setup: SetupConfig = SetupConfig()
     verify: VerifyConfig = VerifyConfig()
     merge: MergeConfig = MergeConfig()
+    state: StateConfig = StateConfig()
     limits: LimitsConfig = LimitsConfig()
+    policy: PolicyConfig = PolicyConfig()
     engine: EngineConfig = EngineConfig()
+    context: ContextConfig = ContextConfig()
     keep: KeepConfig = KeepConfig()
 
     @field_validator("base")
@@ -409,12 +493,21 @@ _TEMPLATE = """\
 
 [model]
 # name = "claude-sonnet-5-5"
-# provider = "anthropic"
+# provider = "anthropic"          # or bedrock, vertex: `pip install 'overnight[bedrock]'`, `overnight[vertex]`
 # effort = "medium"               # off, low, medium, high; a unit or an agent may say otherwise
 # base_url = "https://gateway.example.com"     # example: anything that speaks the same API
 # key_command = "pass show anthropic"          # example: prints the key; else ANTHROPIC_API_KEY
+# region = "us-east-1"                         # example: for bedrock and vertex; else AWS_REGION, CLOUD_ML_REGION
+# project = "my-project"                       # example: for vertex; else ANTHROPIC_VERTEX_PROJECT_ID
+# background = "claude-haiku-4-5"              # example: a cheaper model of the same endpoint, for summaries
+# window = 200000                              # example: tokens, where the endpoint does not say so itself
+# thinking = "adaptive"                        # example: adaptive, budget or none, where the endpoint does not say
 # max_output_tokens = 32000                    # example: below what the model can do
 # price = { input = 3.00, output = 15.00, cache_read = 0.30, cache_write_5m = 3.75 }   # example: $ per million tokens
+# background_price = { input = 0.10, output = 0.50 }     # example
+
+[agent]
+# default = "coder"               # who works on units that name no agent: built in, or .overnight/agents/<name>.md
 
 [setup]
 # run = "uv sync --frozen"        # example: makes a fresh worktree ready
@@ -432,20 +525,38 @@ _TEMPLATE = """\
 # verify = "make ci"              # example: what each merged tree must pass too
 # timeout = "30m"
 
+[state]
+# commit = false                  # true: state file and archive are committed on the merged branch
+
 [limits]
 # night = "$50"
+# run = "$20"                     # example: of one `overnight run`
 # unit = "$5"
 # attempts = 3                    # fresh starts for a unit
 # rounds = 5                      # verifies within an attempt
 # minutes = 60                    # for an attempt
+# turns = 12                      # example: of a unit, over all its attempts
+# run_turns = 200                 # example: of all units in a run
+# night_turns = 600               # example: of all units in a night
+# stale_after = 3                 # runs in which a ready unit was never handed out, until you are asked; 0: never
 # slots = 4                       # units at work at once; -j says otherwise
+# hours = 8                       # example: of a run
 # until = "07:00"                 # example: nothing is handed out after this time of day
+
+[policy]                          # "tool", or "tool: pattern" for its command or path; tools: bash, edit, view …
+# deny = []                       # never run, and not offered at all without a pattern; a deny always wins
+# ask = []                        # wait for `overnight approve`, such as ["bash: git push*", "edit: infra/**"]
+# allow = []                      # exceptions from a less particular ask: ask = ["bash"], allow = ["bash: make *"]
 
 [engine]
 # broker = "redis://localhost:6379/0"          # example: else a private Redis is started
 # beat = "1s"                     # how often a worker says that it lives
 # lost_after = 10                 # beats without a sign of life
 # fence = "5s"                    # a worker without a confirmed beat for so long pauses
+
+[context]                         # when a summary takes the place of a session's history
+# compact_at = 0.85               # of the model's window …
+# cap = 400000                    # … or this many tokens, if that is less: what is sent is paid for at every step
 
 [keep]                            # for `overnight prune`; nothing is ever deleted without it
 # sessions = "30d"                # after a night has ended

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
-from dispatcher import config
+from dispatcher import config, moves
 from dispatcher.config import Config, EngineConfig
 from dispatcher.errors import BadInput, ConfigError
 from dispatcher.home import Home
@@ -56,10 +56,7 @@ class Context:
     def state(self) -> State:
         """The state file with unit files that no bucket lists yet in `open`, as the next run will see it."""
         state = read_state(self.repository.root) or State(self.repository.root.name)
-        for unit in self.units:
-            if state.bucket_of(unit) is None:
-                state = state.add(unit)
-        return state
+        return moves.add(state, self.units)
 
     @cached_property
     def entries(self) -> list[tuple[str, object]]:

@@ -1,36 +1,36 @@
-"""What to do next: pure. (state, units, ledger, limits) → actions; `night` carries them out."""
+"""What to do next: pure. (state, units, ledger, limits, facts of git) → actions; `night` carries them out."""
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from decimal import Decimal
 
+from dispatcher.budget import Budget, Claim, Limits, budgets, claim_of, spent_out
 from dispatcher.ledger import Ledger, UnitFacts
 from dispatcher.state import Bucket, State
 from dispatcher.units import UnitFile, attempts_of
 
-__all__ = ["Block", "HandOut", "Limits", "Plan", "View", "decide"]
+__all__ = ["Block", "HandOut", "Limits", "Plan", "View", "decide", "untouched", "waits_for"]
 
 # Claimed epochs without progress, and hand-backs for infrastructure's sake, until a person is asked (rule 12).
 MOST_LOSSES = 3
+# Losses of an attempt in all, progress or not: a unit whose worker always dies somewhat further on ends, too. Fewer
+# than the engine bears of one child (`_MOST_YOUNG_DEATHS`).
+MOST_LOSSES_IN_ALL = 7
+# From here on a unit runs alone: it may be the one that takes the others' process along.
+LOSSES_UNTIL_ALONE, LOSSES_IN_ALL_UNTIL_ALONE = 2, 4
 MOST_RELEASES = 5
 # Orders that nobody took: with the defaults each waits a minute, and workers of one's own may be slow to come.
 MOST_UNTAKEN = 10
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
-    """Caps in force: dollars of the night and of a unit (None: no price is known), attempts, distinct units a run."""
-
-    night: Decimal | None
-    unit: Decimal | None
-    attempts: int
-    slots: int
-    distinct: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class View:
-    """All that a decision depends on. `handed_out` are this run's units; those `held_back` wait for a while."""
+    """All that a decision depends on. `handed_out` are this run's units; those `held_back` wait for a while.
+
+    What git says: `archived` units of earlier nights, and whether the base holds them; `outdated` units, whose attempt
+    began on a base without what they come after; `conflicts`, for a unit those whose work its last attempt conflicts
+    with.
+    """
 
     state: State
     units: Mapping[str, UnitFile]
@@ -40,16 +40,26 @@ class View:
     held_back: Collection[str] = ()
     closed: bool = False  # nothing more is handed out: stopped, out of time, engine trouble
     merging: bool = True  # what passed is still being merged
+    paused: bool = False  # a person wants nothing handed out for now: the run waits for another word
+    archived: Mapping[str, bool] = field(default_factory=dict)
+    outdated: Collection[str] = ()
+    conflicts: Mapping[str, Collection[str]] = field(default_factory=dict)
+    begun: int = 0  # attempts that this run has begun
+    seconds_left: float | None = None  # until the run must end
 
 
 @dataclass(frozen=True, slots=True)
 class HandOut:
-    """Give a unit to a worker: a new attempt, or the same one under the next epoch. `reserve` in dollars."""
+    """Give a unit to a worker: a new attempt, or the same one under the next epoch. `reserve` in dollars.
+
+    `turns` is what the attempt may take, where that is fewer than its verify rounds.
+    """
 
     unit: str
     attempt: int
     epoch: int
     reserve: Decimal | None
+    turns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,48 +72,131 @@ class Block:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now. `idle`: nothing can be handed out and nothing is in flight. `short`: money stopped somebody."""
+    """What to do now. `idle`: nothing can be handed out and nothing is in flight.
+
+    `short` names the budget that does not cover the next unit; `capped`: the run may begin no more; `late`: there is
+    too little time left to begin anything.
+    """
 
     blocks: tuple[Block, ...]
     hand_outs: tuple[HandOut, ...]
     idle: bool
-    short: bool = False
+    short: str = ""
     capped: bool = False
+    late: bool = False
+    next_claim: str = ""  # what the next unit needs, where a budget is short
 
 
 def decide(view: View) -> Plan:
     """Return what follows from a view: first what must be blocked, then orders for free slots from the top."""
-    blocks = tuple(found for unit in view.state.ready() if (found := _must_block(unit, view)) is not None)
-    blocked = {block.unit for block in blocks}
-    flying = sum(facts.in_flight for facts in view.ledger.units.values())
-    hand_outs: list[HandOut] = []
-    left = None if view.limits.night is None else view.limits.night - view.ledger.spent - view.ledger.reserved
-    short = capped = False
-    handed = set(view.handed_out)
-    for unit in () if view.closed else view.state.ready():
-        if unit in blocked or not _is_ready(unit, view):
-            continue
-        if view.limits.distinct is not None and unit not in handed and len(handed) >= view.limits.distinct:
-            capped = True
-            continue
-        if flying + len(hand_outs) >= view.limits.slots:
-            break
-        reserve = _allowance(unit, view)
-        if left is not None and reserve is not None and reserve > left:
-            short = not flying and not hand_outs  # else what those in flight leave over may cover it
-            break
-        handed.add(unit)
-        left = None if left is None or reserve is None else left - reserve
-        hand_outs.append(_order(unit, view.ledger.unit(unit), reserve))
-    waiting = view.merging and any(facts.waiting is not None for facts in view.ledger.units.values())
-    held = any(_is_ready(unit, view, ignore_hold=True) for unit in view.held_back) and not view.closed
-    idle = not (flying or hand_outs or waiting or blocks or held)
-    return Plan(blocks, tuple(hand_outs), idle, short, capped)
+    ready = view.state.ready()
+    blocks = tuple(found for unit in ready if (found := _must_block(unit, view)) is not None)
+    flying = [unit for unit, facts in view.ledger.units.items() if facts.in_flight]
+    merging = [unit for unit, facts in view.ledger.units.items() if facts.waiting is not None]
+    queue = _Queue(view, flying, merging)
+    if not view.closed and not view.paused:
+        queue.fill(ready, {block.unit for block in blocks})
+    waits = ready if view.paused else view.held_back
+    held = any(is_ready(unit, view, ignore_hold=True) for unit in waits) and not view.closed
+    idle = not (flying or queue.hand_outs or (view.merging and merging) or blocks or held)
+    return Plan(blocks, tuple(queue.hand_outs), idle, queue.short, queue.capped, queue.late, queue.next_claim)
+
+
+class _Queue:
+    """One pass over the queue, from the top, while there are slots and budgets cover what comes next."""
+
+    def __init__(self, view: View, flying: Collection[str], merging: Collection[str]) -> None:
+        self.view = view
+        self.hand_outs: list[HandOut] = []
+        self.short, self.next_claim, self.capped, self.late = "", "", False, False
+        self._flying = len(flying)
+        self._is_alone = any(_is_suspect(unit, view) for unit in flying)
+        self._beside = {*flying, *merging}
+        self._groups = {group for unit in flying for group in _groups(unit, view)}
+        self._handed = set(view.handed_out)
+        self._begun = view.begun
+        self._claims: list[Claim] = []
+        self._budgets: tuple[Budget, ...] | None = None
+
+    def fill(self, ready: Collection[str], blocked: Collection[str]) -> None:
+        """Hand out what can be; a budget that does not cover one unit is not spent on those behind it."""
+        for unit in sorted(ready, key=lambda unit: _is_suspect(unit, self.view)):  # stable: else from the top
+            if self._flying + len(self.hand_outs) >= self.view.limits.slots:
+                return
+            if unit in blocked or not is_ready(unit, self.view) or self._must_wait(unit) or self._is_capped(unit):
+                continue
+            if not self._take(unit):
+                return
+
+    def _must_wait(self, unit: str) -> bool:
+        """Tell whether somebody at work now is in the unit's way: a shared group, or a conflict seen before.
+
+        A unit that may have killed its workers is worked on alone, when nothing else is left to do (rule 12).
+        """
+        if self._is_alone or (_is_suspect(unit, self.view) and (self._flying or self.hand_outs)):
+            return True
+        beside = self._beside.intersection(self.view.conflicts.get(unit, ()))
+        return bool(beside) or not self._groups.isdisjoint(_groups(unit, self.view))
+
+    def _is_capped(self, unit: str) -> bool:
+        limits, facts = self.view.limits, self.view.ledger.unit(unit)
+        many = limits.distinct is not None and unit not in self._handed and len(self._handed) >= limits.distinct
+        is_new = _is_new(unit, facts, self.view)
+        often = limits.hand_outs is not None and is_new and self._begun >= limits.hand_outs
+        quickest, left = self.view.ledger.quickest, self.view.seconds_left
+        late = is_new and left is not None and quickest is not None and left < quickest
+        self.capped, self.late = self.capped or many or often, self.late or late
+        return many or often or late
+
+    def _take(self, unit: str) -> bool:
+        view, facts = self.view, self.view.ledger.unit(unit)
+        claim = claim_of(unit, view.units, facts, view.limits)
+        if self._budgets is None:
+            self._budgets = budgets(view.ledger, view.limits, view.units)
+        over = next((one for one in self._budgets if not one.covers(claim, self._claims)), None)
+        if over is not None:
+            # While somebody is at work, what they leave over may cover it.
+            if not (self._flying or self.hand_outs):
+                self.short, self.next_claim = str(over), over.wanted(claim)
+            return False
+        is_new = _is_new(unit, facts, view)
+        attempt, epoch = (facts.attempt + 1, 1) if is_new else (facts.attempt, facts.epoch + 1)
+        rounds = view.units[unit].limits.rounds or view.limits.rounds
+        turns = claim.turns if claim.turns < rounds else None
+        self.hand_outs.append(HandOut(unit, attempt, epoch, claim.money, turns))
+        self._begun += is_new
+        self._is_alone = _is_suspect(unit, view)
+        self._handed.add(unit)
+        self._claims.append(claim)
+        self._beside.add(unit)
+        self._groups.update(_groups(unit, view))
+        return True
+
+
+def _is_suspect(unit: str, view: View) -> bool:
+    """Tell whether a unit has lost so many workers that it runs alone, so as not to fail its neighbours (rule 12)."""
+    facts = view.ledger.units.get(unit)
+    if facts is None:
+        return False
+    return facts.losses >= LOSSES_UNTIL_ALONE or facts.lost_in_all >= LOSSES_IN_ALL_UNTIL_ALONE
+
+
+def _groups(unit: str, view: View) -> Collection[str]:
+    return view.units[unit].exclusive if unit in view.units else ()
+
+
+def _is_new(unit: str, facts: UnitFacts, view: View) -> bool:
+    """Tell whether the next order is a new attempt: the last one is over, or its base lacks what the unit needs."""
+    return facts.settled or unit in view.outdated
 
 
 def _must_block(unit: str, view: View) -> Block | None:
-    facts = view.ledger.unit(unit)
-    if facts.in_flight or facts.waiting is not None:
+    facts = view.ledger.units.get(unit)
+    if facts is None or facts.in_flight or facts.waiting is not None:
+        return None
+    if view.limits.stale_after and facts.passed_over >= view.limits.stale_after:
+        return Block(unit, _stale(facts.passed_over, view.ledger))
+    if not facts.attempt and not facts.conflicts:
         return None
     most = attempts_of(unit, view.units, view.limits.attempts)
     last = facts.notes[-1].partition(": ")[2] if facts.notes else ""
@@ -111,52 +204,62 @@ def _must_block(unit: str, view: View) -> Block | None:
         return Block(unit, f"{_times(facts.failures, 'attempt')} used up; last: {last}")
     if facts.conflicts >= 2 * most:
         return Block(unit, f"{_times(facts.conflicts, 'merge conflict')}; last: {last}")
-    allowance = _allowance(unit, view)
-    if allowance is not None and allowance <= 0:
-        return Block(unit, f"unit limit of money used up: ${facts.cost:.2f}; raise it, then retry")
+    spent = spent_out(claim_of(unit, view.units, facts, view.limits), facts)
+    if spent is not None:
+        return Block(unit, spent)
+    trouble = _infrastructure(facts)
+    return Block(unit, f"infrastructure: {trouble}") if trouble else None
+
+
+def _infrastructure(facts: UnitFacts) -> str:
     if facts.losses >= MOST_LOSSES:
-        return Block(unit, f"infrastructure: its worker was lost {facts.losses} times without progress")
+        return f"its worker was lost {facts.losses} times without progress"
+    if facts.lost_in_all >= MOST_LOSSES_IN_ALL:
+        return f"its worker was lost {facts.lost_in_all} times"
     if facts.untaken >= MOST_UNTAKEN:
-        return Block(unit, f"infrastructure: no worker took it, {facts.untaken} orders in a row")
+        return f"no worker took it, {facts.untaken} orders in a row"
     if facts.releases >= MOST_RELEASES:
-        return Block(unit, f"infrastructure: handed back {facts.releases} times without progress")
-    return None
+        return f"handed back {facts.releases} times without progress"
+    return ""
+
+
+def _stale(runs: int, ledger: Ledger) -> str:
+    ended = f"; the last run ended: {ledger.ended.detail or ledger.ended.reason}" if ledger.ended is not None else ""
+    return f"ready in {_times(runs, 'run')} and never handed out{ended}"
 
 
 def _times(count: int, what: str) -> str:
     return f"{count} {what}{'s' if count != 1 else ''}"
 
 
-def _is_ready(unit: str, view: View, *, ignore_hold: bool = False) -> bool:
-    facts = view.ledger.unit(unit)
-    if facts.in_flight or facts.waiting is not None or facts.merged is not None or unit not in view.units:
+def untouched(view: View) -> list[str]:
+    """Return the units that are ready and that this run has not handed out (spec S8)."""
+    return [unit for unit in view.state.ready() if unit not in view.handed_out and is_ready(unit, view)]
+
+
+def is_ready(unit: str, view: View, *, ignore_hold: bool = False) -> bool:
+    """Tell whether a unit could be handed out, were there a slot and the money."""
+    facts = view.ledger.units.get(unit)
+    if facts is not None and (facts.in_flight or facts.waiting is not None or facts.merged is not None):
         return False
-    if unit in view.held_back and not ignore_hold:
+    if unit not in view.units or (unit in view.held_back and not ignore_hold):
         return False
     return all(_has_passed(other, view) for other in view.units[unit].after)
 
 
+def waits_for(unit: str, view: View) -> tuple[str, ...]:
+    """Return what a unit comes after and must still wait for."""
+    return (
+        tuple(other for other in view.units[unit].after if not _has_passed(other, view)) if unit in view.units else ()
+    )
+
+
 def _has_passed(unit: str, view: View) -> bool:
-    """A dependency counts when the merged branch holds it, or a person waived it; a status alone does not."""
+    """A dependency counts when the base holds its merged commit, or a person waived it; a status alone does not.
+
+    What the journal calls merged is an ancestor of the merged branch's tip, which every new attempt starts from.
+    """
+    if view.state.bucket_of(unit) is None and unit not in view.units:
+        return view.archived.get(unit, False)
     facts = view.ledger.unit(unit)
     return view.state.bucket_of(unit) is Bucket.passed and (facts.merged is not None or facts.waived)
-
-
-def _allowance(unit: str, view: View) -> Decimal | None:
-    """Return what a unit may still spend, over all its attempts since the last retry. None: no money limit.
-
-    A hand-out reserves all of it: nothing is started that the budget cannot cover.
-    """
-    limits = view.limits
-    if limits.unit is None:
-        return None
-    own = view.units[unit].limits.money if unit in view.units else None
-    facts = view.ledger.unit(unit)
-    left = (own or limits.unit) - (facts.cost - facts.forgiven)
-    return left if limits.night is None else min(left, limits.night)
-
-
-def _order(unit: str, facts: UnitFacts, reserve: Decimal | None) -> HandOut:
-    if facts.settled:
-        return HandOut(unit, facts.attempt + 1, 1, reserve)
-    return HandOut(unit, facts.attempt, facts.epoch + 1, reserve)

@@ -23,16 +23,22 @@ from worktrees.files import write_atomic
 __all__ = [
     "Answer",
     "Approve",
+    "Block",
     "Cancel",
     "Deny",
     "Fork",
+    "Pause",
     "Request",
+    "Resume",
     "Retry",
     "Stop",
     "Tell",
+    "Unblock",
     "done",
     "drop",
+    "peek",
     "pending",
+    "was_refused",
 ]
 
 MAX_BYTES = 1024 * 1024
@@ -80,7 +86,7 @@ class Deny(_Asked):
 
 
 class Tell(_Asked):
-    """Say something to `unit` while it is at work."""
+    """Say something to `unit`: at work it hears it between two steps, else with its next order."""
 
     kind: Literal["tell"] = "tell"
     unit: UnitId
@@ -95,9 +101,24 @@ class Retry(_Asked):
 
 
 class Cancel(_Asked):
-    """Take `unit` out of the night."""
+    """Take `unit` out of the night, at once where it is at work."""
 
     kind: Literal["cancel"] = "cancel"
+    unit: UnitId
+
+
+class Block(_Asked):
+    """Put `unit` into `blocked`, for `reason`; whoever is at work stops at the next step."""
+
+    kind: Literal["block"] = "block"
+    unit: UnitId
+    reason: str = ""
+
+
+class Unblock(_Asked):
+    """Put `unit` back into `open`, as it was: its attempts go on counting."""
+
+    kind: Literal["unblock"] = "unblock"
     unit: UnitId
 
 
@@ -116,7 +137,22 @@ class Stop(_Asked):
     kind: Literal["stop"] = "stop"
 
 
-Request = Annotated[Answer | Approve | Deny | Tell | Retry | Fork | Cancel | Stop, Field(discriminator="kind")]
+class Pause(_Asked):
+    """Hand out nothing until somebody resumes; those at work go on, and so does the run."""
+
+    kind: Literal["pause"] = "pause"
+
+
+class Resume(_Asked):
+    """Hand out again."""
+
+    kind: Literal["resume"] = "resume"
+
+
+Request = Annotated[
+    Answer | Approve | Deny | Tell | Retry | Fork | Cancel | Block | Unblock | Stop | Pause | Resume,
+    Field(discriminator="kind"),
+]
 """Whatever can be asked for. A new kind is a new class here, with its own `kind`."""
 
 _REQUEST: TypeAdapter[Request] = TypeAdapter(Request)
@@ -148,6 +184,25 @@ def pending(folder: Path) -> list[tuple[Path, Request]]:
         except _UnreadableError as error:
             _reject(path, str(error))
     return found
+
+
+def peek(folder: Path) -> list[Request]:
+    """Return what waits in `folder`, oldest first, without moving anything: for those who only look.
+
+    Raises EngineError if the folder itself cannot be listed.
+    """
+    found = []
+    for path in _files(folder):
+        with contextlib.suppress(_NotNowError, _UnreadableError):
+            found.append(_load(path))
+    return found
+
+
+def was_refused(folder: Path, request: Request) -> str:
+    """Return why the dispatcher put a request aside as none, "" where it did not (an older version may)."""
+    with contextlib.suppress(OSError):
+        return (folder / "rejected" / f"{request.id}.json.reason").read_text(encoding="utf-8").strip()
+    return ""
 
 
 def done(path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from dispatcher import moves
 from dispatcher.ledger import Ledger
 from dispatcher.state import NOTE_LIMIT, State, one_line
 
@@ -16,5 +17,5 @@ def with_due(state: State, ledger: Ledger, attempts: Callable[[str], int]) -> St
             most = attempts(unit)
             count = f" ({failures} of {most})" if due.counted and most else ""
             note = one_line(due.note, NOTE_LIMIT - len(count)) + count
-            state = state.move(unit, due.bucket, note, first=due.first)
+            state = moves.move(state, unit, due.bucket, due.cause, note, first=due.first)
     return state

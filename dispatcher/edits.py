@@ -6,8 +6,10 @@ The comparison is with the revision that the person's file names (protocol, rule
 
 from collections.abc import Callable, Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from dispatcher import moves
+from dispatcher.moves import Cause
 from dispatcher.state import NOTED, Bucket, State
 
 __all__ = [
@@ -203,8 +205,8 @@ def _of_unit(base: State, theirs: State, unit: str, bucket: Bucket) -> Iterable[
 def _of_queue(base: State, theirs: State) -> Iterable[Request]:
     """Ask for an order only where the lines themselves do not explain it (newcomers go to the end)."""
     before, now = base.ids(Bucket.open), theirs.ids(Bucket.open)
-    stayed = [unit for unit in before if unit in now]
-    came = [unit for unit in now if unit not in before]
+    stayed = [unit for unit in before if theirs.bucket_of(unit) is Bucket.open]
+    came = [unit for unit in now if base.bucket_of(unit) is not Bucket.open]
     if now != (*stayed, *came):
         yield Reordered(now)
 
@@ -234,7 +236,7 @@ def _obey(request: Request, done: Outcome, waived: AbstractSet[str]) -> Outcome:
 
 
 def _retitle(state: State, title: str) -> State:
-    return State(title, state.night, state.rev, state.tried, state.passed, state.open, state.blocked, state.typed_goals)
+    return replace(state, title=title)
 
 
 def _obey_added(request: Added, done: Outcome) -> Outcome:
@@ -242,7 +244,7 @@ def _obey_added(request: Added, done: Outcome) -> Outcome:
     there = done.state.bucket_of(unit)
     if there is not None:
         return _refuse(done, request, f"{unit} is there already, in {there}")
-    state = done.state.add(unit, bucket, request.note, goal=request.goal)
+    state = moves.add(done.state, (unit,), bucket, request.note, goal=request.goal)
     effects: tuple[Effect, ...] = (Adopted(unit, bucket, request.goal),)
     return _did(done, state, *effects, *((Waived(unit),) if bucket is Bucket.passed else ()))
 
@@ -254,14 +256,16 @@ def _obey_known(request: Move | Removed | Regoaled, done: Outcome, waived: Abstr
         return _refuse(done, request, f"{unit} is no longer in the file")
     if isinstance(request, Regoaled):
         return _refuse(done, request, f"the goal of {unit} is in .overnight/units/{unit}.md; change it there")
-    if there is Bucket.passed and unit not in waived:
+    cause = Cause.waived if unit in waived else Cause.typed
+    if not moves.may(there, there, cause):
         return _refuse(done, request, f"{unit} has passed, and what passed stays passed")
     if isinstance(request, Removed):
-        return _did(done, done.state.remove(unit), Cancelled(unit))
-    return _obey_move(request, there, done)
+        gone = Cause.waived if unit in waived else Cause.cancelled
+        return _did(done, moves.remove(done.state, unit, gone), Cancelled(unit))
+    return _obey_move(request, there, done, cause)
 
 
-def _obey_move(request: Move, there: Bucket, done: Outcome) -> Outcome:
+def _obey_move(request: Move, there: Bucket, done: Outcome, cause: Cause) -> Outcome:
     unit, bucket, note = request.id, request.bucket, request.note
     if request.was == bucket:
         if there != bucket:
@@ -272,7 +276,7 @@ def _obey_move(request: Move, there: Bucket, done: Outcome) -> Outcome:
         Bucket.open: lambda: Retried(unit),
     }
     effect = effects.get(bucket, lambda: Moved(unit, bucket, note))()
-    return _did(done, done.state.move(unit, bucket, note), effect)
+    return _did(done, moves.move(done.state, unit, bucket, cause, note), effect)
 
 
 def _did(done: Outcome, state: State, *effects: Effect) -> Outcome:

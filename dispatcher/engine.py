@@ -2,7 +2,8 @@
 
 Embedded: children of this process on a private unix socket, restarted when they die, dead when it dies, also under
 SIGKILL: the kernel kills them, and each holds `engine.lock` for as long as it lives, so that the next dispatcher
-starts only when nothing embedded is alive. External: somebody else's Redis, and whatever workers listen there.
+starts only when nothing embedded is alive. Should we die before a child has asked to be killed with us, it finds
+another parent than us and gives up. External: somebody else's Redis, and whatever workers listen there.
 """
 
 import asyncio
@@ -25,6 +26,7 @@ from dispatcher.errors import EngineError
 from dispatcher.home import Home
 from workers import app as worker_app
 from workers.host import connect
+from worktrees.containment import STILL_OURS
 from worktrees.errors import LockBusy
 from worktrees.files import FileLock
 
@@ -174,7 +176,7 @@ class Engine:
             raise EngineError("`setpriv` (util-linux) is missing: without it a child could outlive us", component=name)
         with self._log(name).open("ab") as log:
             return subprocess.Popen(
-                [setpriv, "--pdeathsig", "KILL", *argv],
+                [setpriv, "--pdeathsig", "KILL", "sh", "-c", STILL_OURS, str(os.getpid()), *argv],
                 env=dict(env),
                 cwd=self.home.engine,
                 stdin=subprocess.DEVNULL,

@@ -15,6 +15,7 @@ from workers.errors import LogCorrupt, LogError
 from workers.log import read
 from workers.orders import UnitReport
 from workers.session import events as ev
+from workers.session.costs import spent
 from workers.session.fork import own
 from workers.session.session import load_events
 
@@ -49,8 +50,7 @@ class SessionLog:
     @property
     def cost(self) -> Decimal | None:
         """Dollars of the attempt's own model calls; None where a price is unknown."""
-        costs = [event.cost for event in own(self.events) if isinstance(event, ev.AssistantMessage)]
-        return None if None in costs else sum((cost for cost in costs if cost is not None), Decimal(0))
+        return spent(self.events)
 
     @property
     def verdicts(self) -> list[UnitReport]:

@@ -41,9 +41,11 @@ class Fleet:
     _dead: set[str] = field(default_factory=set)
     _deadlines: dict[str, tuple[str, float]] = field(default_factory=dict)
     _polled_at: float = float("-inf")
+    _was_told: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self._celery = make_app(self.broker)
+        self._was_told.update(unit for unit, facts in self.book.ledger.units.items() if facts.told)  # by an earlier run
 
     @property
     def spending(self) -> Decimal:
@@ -84,6 +86,7 @@ class Fleet:
             run_id, self.records = await asyncio.to_thread(self._read, list(tokens))
             is_new = self.watch.new_redis(run_id)
             lost_records = [unit for unit in tokens if is_new or unit not in self.records]
+            await self._tell(tokens)
             for unit in lost_records:  # whoever holds the unit re-asserts itself; nobody can claim it (rule 10)
                 await asyncio.to_thread(self.leases.publish, unit, tokens[unit], "closed")
         except redis.RedisError:
@@ -94,16 +97,56 @@ class Fleet:
                 *self.watch.observe(tokens, self.records, self._dead),
                 *(Loss(unit, True) for unit in overdue),
             ]:
-                if self.book.ledger.unit(loss.unit).in_flight:
+                if loss.recall:
+                    await self._recall(loss.unit, tokens[loss.unit])
+                elif self.book.ledger.unit(loss.unit).in_flight and await self._give_up(loss.unit, tokens[loss.unit]):
                     self._lose(loss)
+
+    async def _tell(self, tokens: Mapping[str, str]) -> None:
+        """Lay down for those at work what people said to them: again where Redis lost it, or a record is new.
+
+        Who is at work no more finds it in the next order.
+        """
+        for unit, token in tokens.items():
+            told, record = self.book.ledger.unit(unit).told, self.records.get(unit)
+            if record is not None and record.token == token and record.told < len(told):
+                await asyncio.to_thread(self.leases.tell, unit, token, told)
+                self._was_told.add(unit)
+        for unit in self._was_told - set(tokens):
+            await asyncio.to_thread(self.leases.forget_told, unit)
+            self._was_told.discard(unit)
+
+    async def _recall(self, unit: str, token: str) -> None:
+        """Close an order that nobody has taken, so that nobody does while it is being given up (rule 10).
+
+        Whoever took it in the moment of our looking away re-asserts itself with its next beat.
+        """
+        with suppress(redis.RedisError):
+            await asyncio.to_thread(self.leases.publish, unit, token, "closed")
+            self.watch.recall(unit, token)
+
+    async def _give_up(self, unit: str, token: str) -> bool:
+        """End the lease before the loss is journalled: else its holder could come back between loss and next order.
+
+        False while Redis is away: the loss is counted again.
+        """
+        try:
+            await asyncio.to_thread(self.leases.publish, unit, f"{token} given up", "closed")
+        except redis.RedisError:
+            return False
+        return True
 
     def _is_overdue(self, unit: str, token: str, now: float) -> bool:
         """Tell whether a hand-out of this run is past all its own limits: whatever beats there hangs (rule 11)."""
         known, deadline = self._deadlines.get(unit, ("", 0.0))
-        return known == token and now > deadline
+        record = self.records.get(unit)
+        waited = float(record.progress.get("waited", 0)) if record is not None else 0.0  # for the model: nobody's fault
+        return known == token and now > deadline + waited
 
-    async def ask_to_stop(self, is_wanted: Callable[[str], bool]) -> None:
-        """Wish that those at work on units that are not wanted any more stop at their next step.
+    async def ask_to_stop(
+        self, is_wanted: Callable[[str], bool], is_cancelled: Callable[[str], bool] = lambda _: False
+    ) -> None:
+        """Wish that those at work on units that are not wanted any more stop at their next step, or at once.
 
         An order that nobody has taken yet is closed, so that nobody does.
         """
@@ -113,10 +156,34 @@ class Fleet:
             record = self.records.get(unit)
             with suppress(redis.RedisError):
                 if record is not None and record.token == token and record.beat:
-                    await asyncio.to_thread(self.leases.wish, unit, "stop")
+                    await asyncio.to_thread(self.leases.wish, unit, "cancel" if is_cancelled(unit) else "stop")
                 elif (unit, token) not in self.watch.recalled:
-                    await asyncio.to_thread(self.leases.publish, unit, token, "closed")
-                    self.watch.recalled.add((unit, token))
+                    await self._recall(unit, token)
+        await self._call_back()
+
+    async def _call_back(self) -> None:
+        """Wish that those stop who work on in vain: a pass of an epoch before theirs was accepted (rule 15)."""
+        tokens = self._superseded()
+        if not tokens:
+            return
+        with suppress(redis.RedisError):
+            for unit, record in (await asyncio.to_thread(self.leases.poll, list(tokens))).items():
+                if record.token != tokens[unit]:
+                    continue
+                if record.beat:
+                    await asyncio.to_thread(self.leases.wish, unit, "stop")
+                else:
+                    await self._give_up(unit, tokens[unit])
+
+    def _superseded(self) -> dict[str, str]:
+        """Return the newest hand-outs whose attempt was settled by an older one, and that said nothing themselves."""
+        ledger = self.book.ledger
+        found = {
+            unit: f"{facts.attempt}.{facts.epoch}"
+            for unit, facts in ledger.units.items()
+            if facts.settled and not facts.in_flight and 0 < facts.closed_epoch < facts.epoch
+        }
+        return {unit: token for unit, token in found.items() if f"{ledger.night}.{unit}.{token}" not in ledger.reports}
 
     def _tokens(self) -> dict[str, str]:
         flying = {unit: facts for unit, facts in self.book.ledger.units.items() if facts.in_flight}

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 from dispatcher import journal as j
+from dispatcher import moves
 from dispatcher.due import with_due
 from dispatcher.errors import StateFileError
 from dispatcher.evidence import Fault, Night, SessionLog
 from dispatcher.ledger import Ledger, UnitFacts
+from dispatcher.moves import Cause
 from dispatcher.state import Bucket, State, parse
 from workers.orders import UnitReport
 from workers.outbox import decode
@@ -25,7 +27,8 @@ def check_night(night: Night, *, is_running: bool) -> Iterator[Fault]:
     """Yield what a night's journal and sessions say against themselves and each other."""
     yield from night.faults
     if not night.has_journal:
-        if not any(fault.path == night.journal for fault in night.faults):
+        is_said = any(fault.path == night.journal for fault in night.faults)
+        if night.sessions and not is_said:  # without a session it never began: a run was killed as it minted the night
             yield Fault(night.journal, "is missing or empty, so nothing says what its sessions are")
         return
     yield from _journal(night, is_running=is_running)
@@ -57,6 +60,8 @@ def _revisions(night: Night) -> Iterator[Fault]:
         if entry.rev <= last:
             yield Fault(night.journal, f"writes rev {entry.rev} of the state file after rev {last}")
         last = entry.rev
+        if entry.change:  # what it makes of the text before
+            continue
         try:
             parse(entry.text)
         except StateFileError as error:
@@ -179,7 +184,7 @@ def written_state(ledger: Ledger, attempts: Callable[[str], int] = lambda _: 0) 
     state = with_due(parse(text) if text is not None else State(ledger.title, ledger.night, 0), ledger, attempts)
     for unit, facts in ledger.units.items():
         if facts.merged is not None and state.bucket_of(unit) is not Bucket.passed:
-            state = state.move(unit, Bucket.passed) if unit in state.ids() else state.add(unit, Bucket.passed)
+            state = moves.add(moves.move(state, unit, Bucket.passed, Cause.merged), (unit,), Bucket.passed)
     return state
 
 

@@ -75,6 +75,16 @@ class Home:
         return self.root / "dropbox"
 
     @property
+    def run_log(self) -> Path:
+        """What the newest run said, for whoever attaches; the one before it is beside it."""
+        return self.root / "run.log"
+
+    @property
+    def run_lock(self) -> Path:
+        """Held by a run from its start, also while it only waits for its time."""
+        return self.root / "run.lock"
+
+    @property
     def engine(self) -> Path:
         """The private Redis: its data, log and lock."""
         return self.root / "engine"

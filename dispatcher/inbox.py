@@ -3,17 +3,18 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import redis
 
-from dispatcher import dropbox, forks
+from dispatcher import dropbox, people
 from dispatcher.accept import refusal
 from dispatcher.book import Book
 from dispatcher.display import Display
 from dispatcher.journal import Asked, Reported
 from dispatcher.outcome import ENGINE, STOPPED, Outcome
-from dispatcher.state import Bucket, State
+from dispatcher.state import State
 from dispatcher.train import unit_ref
 from workers.orders import Release
 from workers.outbox import Closing, Mailbox, Outbox
@@ -21,6 +22,9 @@ from worktrees.errors import GitError, RefMoved, RepositoryError
 from worktrees.repository import Repository
 
 __all__ = ["Inbox"]
+
+_STARTED = datetime.now(UTC)
+"""When this process was: a `stop` from before was meant for a run that has ended."""
 
 # Seconds until a unit that was handed back for infrastructure's sake is handed out again.
 _HOLD = {"busy": 2.0, "model": 30.0}
@@ -56,31 +60,11 @@ class Inbox:
             dropbox.done(path)
 
     def _obey(self, request: dropbox.Request, state: State) -> None:
-        why_not = self._why_not(request, state)
+        why_not = people.refusal(request, state, self.book.ledger, events=self.events, since=_STARTED)
         self.book.note(Asked(request=request.model_dump(mode="json"), obeyed=why_not is None, reason=why_not or ""))
         self.display.note(f"asked       {request.kind} {getattr(request, 'unit', '')}: {why_not or 'done'}")
-        if isinstance(request, dropbox.Stop):
+        if isinstance(request, dropbox.Stop) and why_not is None:
             self.end(Outcome(STOPPED, "stopped", "asked to stop"))
-
-    def _why_not(self, request: dropbox.Request, state: State) -> str | None:
-        if isinstance(request, dropbox.Stop):
-            return None
-        bucket = state.bucket_of(request.unit)
-        facts = self.book.ledger.unit(request.unit)
-        if bucket is None:
-            return "there is no such unit"
-        match request:
-            case dropbox.Answer():
-                return None if facts.question is not None else "it has asked nothing"
-            case dropbox.Retry() if bucket is Bucket.passed or facts.waiting is not None:
-                return "it has passed"
-            case dropbox.Retry():
-                return "it is being worked on" if facts.in_flight else None
-            case dropbox.Fork():
-                stored = self.events(request.unit, request.attempt)
-                return forks.refusal(request, bucket, facts, stored, in_flight=facts.in_flight)
-            case _:
-                return f"{request.kind} is not available in this version"
 
     # -- workers ----------------------------------------------------------------------------------------------------
 
@@ -98,14 +82,18 @@ class Inbox:
         for report in outbox.pending():
             if report.night == self.book.ledger.night:
                 self.take(report)
+                outbox.remove(report.task_id)  # the journal has it; a worker that carries it still does so from memory
 
     def take(self, report: Closing) -> None:
         """Journal a report, accepted or refused; one that the journal holds already changes nothing."""
+        facts = self.book.ledger.unit(report.unit)
         if report.task_id in self.book.ledger.reports:
+            if (report.attempt, report.epoch) == (facts.attempt, facts.closed_epoch):
+                self._set_branch(report)  # a crash may have come before that
             return
         commit = report.commit if report.kind == "verdict" else None
         has_commit = commit is not None and self.repository.has_commit(commit)
-        reason = refusal(report, self.book.ledger.unit(report.unit), has_commit=has_commit)
+        reason = refusal(report, facts, has_commit=has_commit)
         self.book.note(Reported(report=report, accepted=reason is None, reason=reason or ""))
         self.display.note(_line(report, reason))
         if reason is None:
@@ -119,8 +107,11 @@ class Inbox:
         if commit is None:
             return
         branch = unit_ref(report.night, report.unit, report.attempt)
+        found = self.repository.read_ref(branch)
+        if found == commit:
+            return
         try:
-            self.repository.update_ref(branch, commit, self.repository.read_ref(branch), message="overnight")
+            self.repository.update_ref(branch, commit, found, message="overnight")
         except (GitError, RefMoved, RepositoryError) as error:
             self.display.note(f"branch      {branch} was not set: {error}")
 

@@ -12,11 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from dispatcher.errors import EngineError
+from dispatcher.revisions import Splice
 from workers.errors import LogCorrupt, LogError
 from workers.log import Log, Record, offset_of, read
 from workers.orders import ForkPoint, Release, UnitReport
 
 __all__ = [
+    "Archived",
     "Asked",
     "Edited",
     "Entry",
@@ -31,6 +33,7 @@ __all__ = [
     "Reported",
     "RunEnded",
     "RunStarted",
+    "StateCommitted",
     "Unknown",
     "Verified",
     "Written",
@@ -45,7 +48,10 @@ class _Entry(BaseModel):
 
 
 class NightStarted(_Entry):
-    """First entry: the night's identity, minted once (rule 1), and the commit that all units start from."""
+    """First entry: the night's identity, minted once (rule 1), and the commit that all units start from.
+
+    `notes` are what the state file that it began with said of units that had been tried, or were blocked.
+    """
 
     type: ClassVar[str] = "night/start"
     kind: Literal["night/start"] = "night/start"
@@ -54,6 +60,7 @@ class NightStarted(_Entry):
     title: str
     base: str
     base_name: str
+    notes: dict[str, list[str]] = Field(default_factory=dict)
 
 
 class RunStarted(_Entry):
@@ -69,13 +76,18 @@ class RunStarted(_Entry):
 
 
 class RunEnded(_Entry):
-    """How a run ended: `reason` is one of done, limit, stopped, engine."""
+    """How a run ended: `reason` is one of done, limit, stopped, engine.
+
+    `untouched` are the units that were ready and that it never handed out (spec S8); empty where a person or the
+    machinery cut the run short.
+    """
 
     type: ClassVar[str] = "run/end"
     kind: Literal["run/end"] = "run/end"
     run: int
     reason: str
     detail: str = ""
+    untouched: list[str] = Field(default_factory=list)
 
 
 class Verified(_Entry):
@@ -207,13 +219,45 @@ class Edited(_Entry):
 
 
 class Written(_Entry):
-    """The state file's text, before it is written (rule 19), with the moves that led to it (`unit: from → to`)."""
+    """The state file's text, before it is written (rule 19), with the moves that led to it (`unit: from → to`).
+
+    A long file's text is left out: `change` makes it of the text of `rev - 1`, and then `moves` are all there were.
+    """
 
     type: ClassVar[str] = "state"
     kind: Literal["state"] = "state"
     rev: int
-    text: str
+    text: str = ""
     moves: list[str] = Field(default_factory=list)
+    change: tuple[Splice, ...] = ()
+
+
+class Archived(_Entry):
+    """The night is over: `text` goes to its archive file, the files of `units` go with it (spec S7).
+
+    `left` is the state file that is left: no night yet, and the units that are carried over. Doing all of it twice
+    changes nothing.
+    """
+
+    type: ClassVar[str] = "archived"
+    kind: Literal["archived"] = "archived"
+    text: str
+    units: list[str]
+    left: str
+
+
+class StateCommitted(_Entry):
+    """State file and archive are about to be committed on the merged branch, which moves from `old` to `new` (S13).
+
+    `is_done` False: the intent; True: the branch holds it. A commit that a crash cut off is simply made again.
+    """
+
+    type: ClassVar[str] = "state/commit"
+    kind: Literal["state/commit"] = "state/commit"
+    ref: str
+    old: str
+    new: str
+    is_done: bool
 
 
 class Unknown(_Entry):
@@ -238,7 +282,9 @@ Entry = Annotated[
     | MergeFailed
     | Asked
     | Edited
-    | Written,
+    | Written
+    | Archived
+    | StateCommitted,
     Field(discriminator="kind"),
 ]
 _ADAPTER: TypeAdapter[Any] = TypeAdapter(Entry)

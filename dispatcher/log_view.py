@@ -6,6 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 from workers.session import events as ev
+from workers.session.costs import is_paid
 from workers.session.transcript import lines_of_event
 
 __all__ = ["LogView"]
@@ -51,7 +52,7 @@ class LogView:
                 self._own_turns += 1
             case ev.StepStart():
                 self._steps += 1
-            case ev.AssistantMessage():
+            case ev.AssistantMessage() | ev.Compaction() | ev.ThinkingSummary() if is_paid(event):
                 self._cost = None if event.cost is None or self._cost is None else self._cost + event.cost
             case ev.SessionFork():
                 self._own_turns, self._steps, self._cost = 0, 0, Decimal(0)

@@ -3,22 +3,47 @@
 It says what is, never more: what was verified and on which tree, what was not, what a person must see.
 """
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
-from dispatcher.context import Context
 from dispatcher.journal import RunEnded, RunStarted, Verified
+from dispatcher.ledger import Ledger
 from dispatcher.outcome import Outcome
-from dispatcher.state import Bucket, one_line
+from dispatcher.state import Bucket, State, one_line
 from dispatcher.train import merged_ref
+from worktrees.repository import Repository
 
-__all__ = ["as_facts", "as_text", "summary"]
+__all__ = ["Told", "as_facts", "as_text", "summary"]
 
 _MOST_NAMED = 2  # verifies in the headline
 
 
-def as_facts(here: Context) -> dict[str, Any]:
-    """Return the report as plain data; money as strings in dollars."""
+class Told(Protocol):
+    """What a report is made from: a night as it is now, or one that is being archived."""
+
+    @property
+    def repository(self) -> Repository:
+        """Git."""
+        ...
+
+    @property
+    def state(self) -> State:
+        """The four buckets."""
+        ...
+
+    @property
+    def ledger(self) -> Ledger:
+        """What the journal says."""
+        ...
+
+    @property
+    def entries(self) -> Sequence[tuple[str, object]]:
+        """The journal as (time, entry) pairs."""
+        ...
+
+
+def as_facts(here: Told, waiting: Mapping[str, str] | None = None) -> dict[str, Any]:
+    """Return the report as plain data; money as strings in dollars. `waiting` says why a unit is not handed out."""
     ledger = here.ledger
     tip = here.repository.read_ref(merged_ref(here.state.night)) if here.state.night else None
     runs = [entry for _, entry in here.entries if isinstance(entry, RunEnded)]
@@ -30,9 +55,11 @@ def as_facts(here: Context) -> dict[str, Any]:
         "passed": [unit for unit in here.state.ids(Bucket.passed) if ledger.unit(unit).merged],
         "waived": [unit for unit in here.state.ids(Bucket.passed) if not ledger.unit(unit).merged],
         "questions": _questions(here),
+        "approvals": _approvals(here),
         "blocked": _noted(here, Bucket.blocked),
         "tried": _noted(here, Bucket.tried),
         "open": list(here.state.ids(Bucket.open)),
+        "waiting": dict(waiting or {}),
         "tip_verifies": _tip_verifies(here, tip),
         "spent": f"{ledger.spent:.2f}",
         "unpriced": [unit for unit, facts in ledger.units.items() if facts.unpriced],
@@ -41,20 +68,27 @@ def as_facts(here: Context) -> dict[str, Any]:
     }
 
 
-def _questions(here: Context) -> dict[str, str]:
+def _questions(here: Told) -> dict[str, str]:
     facts = here.ledger.units
     return {unit: question.question or "" for unit, one in facts.items() if (question := one.question) is not None}
 
 
-def _noted(here: Context, bucket: Bucket) -> dict[str, str]:
+def _approvals(here: Told) -> list[str]:
+    """Return the units among those with a question that wait for a yes or a no to a call."""
+    return [unit for unit, one in here.ledger.units.items() if one.question is not None and one.question.approval]
+
+
+def _noted(here: Told, bucket: Bucket) -> dict[str, str]:
     asking = _questions(here)
     return {entry.id: entry.note for entry in here.state.entries(bucket) if entry.id not in asking}
 
 
-def _tip_verifies(here: Context, tip: str | None) -> list[dict[str, Any]]:
+def _tip_verifies(here: Told, tip: str | None) -> list[dict[str, Any]]:
     """Return every verify that was run on the very tree of the tip, whatever stage it was run at."""
     if tip is None:
         return []
+    if tip in here.ledger.state_commits:  # which added nothing but the state file and the archive
+        tip = here.repository.parents(tip)[0]
     tree = here.repository.tree(tip)
     found = {entry.command: entry for _, entry in here.entries if isinstance(entry, Verified) and entry.tree == tree}
     return [{"command": one.command, "passed": one.passed, "seconds": one.seconds} for one in found.values()]
@@ -64,13 +98,16 @@ def as_text(facts: dict[str, Any]) -> str:
     """Return the report for people."""
     lines = [_headline(facts)]
     for unit, question in facts["questions"].items():
-        _section(lines, "needs you", f'{unit}  "{one_line(question)}"  → overnight answer {unit} "…"')
+        command = f'overnight answer {unit} "…"'
+        if unit in facts["approvals"]:
+            command = f'overnight approve {unit}, or overnight deny {unit} "why"'
+        _section(lines, "needs you", f'{unit}  "{one_line(question)}"  → {command}')
     for unit, note in facts["blocked"].items():
         _section(lines, "needs you", f"{unit}  {note}  → overnight log {unit}; overnight retry {unit}")
     for unit, note in facts["tried"].items():
         _section(lines, "did not pass", f"{unit}  {note}  → overnight log {unit}")
     for unit in facts["open"]:
-        _section(lines, "not worked on to an end", unit)
+        _section(lines, "not worked on to an end", f"{unit}  {facts['waiting'].get(unit, '')}".rstrip())
     for unit in facts["waived"]:
         _section(lines, "waived by a person, not merged", unit)
     lines.append(_not_verified(facts))
@@ -115,6 +152,6 @@ def _not_verified(facts: dict[str, Any]) -> str:
     return f"not verified: {', '.join(missing) or 'nothing'}"
 
 
-def summary(here: Context, outcome: Outcome) -> str:
+def summary(here: Told, outcome: Outcome, waiting: Mapping[str, str] | None = None) -> str:
     """Return the last lines of a run: how it ended, then the report."""
-    return f"{outcome.reason}: {outcome.detail}\n{as_text(as_facts(here))}"
+    return f"{outcome.reason}: {outcome.detail}\n{as_text(as_facts(here, waiting))}"

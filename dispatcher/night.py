@@ -9,17 +9,21 @@ import asyncio
 import os
 import signal
 import socket
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, time, timedelta
+from decimal import Decimal
 
 import redis
 
-from dispatcher import engine, forks, preflight
+from dispatcher import engine, forks, moves, people, preflight, statecommit
+from dispatcher.agents import check_agents
+from dispatcher.archive import ARCHIVE_PATH, archive, is_over
 from dispatcher.book import Book
+from dispatcher.budget import Limits, budgets, not_booked, warnings
 from dispatcher.config import Config
-from dispatcher.decide import Block, HandOut, Limits, Plan, View, decide
+from dispatcher.decide import Block, HandOut, Plan, View, decide, untouched
 from dispatcher.display import Display, Row, Snapshot
 from dispatcher.due import with_due
 from dispatcher.errors import BadInput, DispatcherError, EngineError, WriterLocked
@@ -29,9 +33,11 @@ from dispatcher.inbox import Inbox
 from dispatcher.journal import RunEnded, RunStarted
 from dispatcher.keeper import Keeper
 from dispatcher.ledger import Ledger
+from dispatcher.moves import Cause
 from dispatcher.opening import open_night
 from dispatcher.orders import base_of, distinct_verifies, order_of
 from dispatcher.outcome import ALL_PASSED, ENGINE, NOT_ALL_PASSED, STOPPED, Outcome
+from dispatcher.probe import Probe
 from dispatcher.roster import Roster
 from dispatcher.state import Bucket, State
 from dispatcher.train import Train
@@ -47,6 +53,9 @@ __all__ = ["Options", "Setting", "run_night"]
 
 # Other commands hold the writer's lock for a moment to see whether a run does.
 _LOOK_SECONDS = 1.0
+# Shorter waits for the model are over before anybody has read of them.
+_WORTH_A_WORD_SECONDS = 2.0
+_PROBE_SECONDS = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +65,8 @@ class Options:
     slots: int
     limit: int | None = None
     flower: bool = False
+    budget: Decimal | None = None  # dollars of this run; else [limits] run
+    rounds: int | None = None  # attempts begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +101,7 @@ async def _with_lock(setting: Setting) -> Outcome:
     roster = Roster(setting.repository.root, setting.config)
     roster.load()
     preflight.check_refs(setting.repository)
+    _put_away(setting, roster)
     opened = open_night(setting.repository, setting.home, setting.config)
     try:
         return await _journalled(Night(setting, roster, opened.book, opened.keeper), opened.book)
@@ -97,17 +109,29 @@ async def _with_lock(setting: Setting) -> Outcome:
         opened.book.close()
 
 
+def _put_away(setting: Setting, roster: Roster) -> None:
+    """Archive a night whose units have all passed, once there is something new to do; finish what a crash cut off."""
+    put_away = archive(
+        setting.repository, setting.home, wanted=lambda state, ledger: is_over(state, ledger, roster.units)
+    )
+    if put_away is not None:
+        roster.load()
+        setting.display.note(f"archived    {len(put_away.units)} units of the last night → {ARCHIVE_PATH}")
+
+
 async def _journalled(night: "Night", book: Book) -> Outcome:
     """Run, and journal how it ended, also when it ended badly."""
     night.begin()
     try:
         outcome = await night.work()
+        night.commit_state(outcome)
     except (DispatcherError, WorktreesError) as error:
         reason = "bad input" if isinstance(error, BadInput) else "engine"
         with suppress(EngineError):  # a full disk cannot be journalled either
             book.note(RunEnded(run=book.ledger.runs, reason=reason, detail=str(error)))
         raise
-    book.note(RunEnded(run=book.ledger.runs, reason=outcome.reason, detail=outcome.detail))
+    untouched = night.untouched(outcome)
+    book.note(RunEnded(run=book.ledger.runs, reason=outcome.reason, detail=outcome.detail, untouched=untouched))
     return outcome
 
 
@@ -136,10 +160,17 @@ class Night:
         self._told = set(keeper.state.ids(Bucket.passed))  # whoever moves a unit there, people hear of it once
         self._held: dict[str, float] = {}
         self._ending: Outcome | None = None  # why nothing more is handed out
+        self._limited = False  # whether the model's limits hold somebody back, for showing
         self._killed = False
         self._wake = asyncio.Event()
         self._merging: asyncio.Task[bool] | None = None
-        self._deadline = _next(self._config.limits.until)
+        self._deadline = _deadline(self._config)
+        self._probe = Probe(self._repository)
+        self._conflicts: Mapping[str, Collection[str]] = {}
+        self._probed_at = float("-inf")
+        self._begun = 0
+        self._warned: set[str] = set()
+        self._ran_out = False  # of time or money: what was not reached was passed over (spec S8)
 
     @property
     def _ledger(self) -> Ledger:
@@ -161,6 +192,7 @@ class Night:
         """Recover, check, and go through the night."""
         self._worktrees.empty_trash()
         self._train.recover()
+        statecommit.recover(self._repository, self._book)
         self._refuse_rewound()
         if not self._take_in():
             assert self._keeper.broken is not None
@@ -182,9 +214,11 @@ class Night:
             self._display.close()
 
     async def _preflight(self) -> None:
-        preflight.check_prices(self._config)
-        await preflight.check_model(self._config)
         units = self._roster.units
+        unfinished = [one for one in units.values() if self._keeper.state.bucket_of(one.id) is not Bucket.passed]
+        agents = check_agents(self._repository.root, unfinished, self._config)
+        preflight.check_prices(self._config)
+        await preflight.check_model(self._config, agents)
         waiting = [units[unit] for unit in self._keeper.state.ready() if unit in units]
         on_the_base = preflight.OnTheBase(self._config, self._worktrees, self._ledger, self._display.status)
         found = await on_the_base.run(waiting, self._ledger.base)
@@ -236,6 +270,7 @@ class Night:
         await self._fleet.poll(asyncio.get_running_loop().time())
         self._run_train()
         await self._stop_what_must_stop()
+        await self._look()
         plan = self._decide()
         if not readable:
             return plan if self._ending is not None and plan.idle else None
@@ -255,9 +290,14 @@ class Night:
             if str(self._keeper.broken) != before:
                 self._display.note(f"state file  {self._keeper.broken}; nothing is handed out until it is mended")
             return False
-        self._keeper.update(lambda state: self._roster.adopt(self._due(state), self._ledger))
+        self._keeper.update(self._adopted)
         self._inbox.obey(self._home.dropbox, self._keeper.state)
         return self._keeper.broken is None
+
+    def _adopted(self, state: State) -> State:
+        """Return the state with what is due, what people wrote down, and without what they cancelled and deleted."""
+        adopted = self._roster.adopt(self._due(state), self._ledger)
+        return people.without_deleted(adopted, self._ledger, self._roster.has_file)
 
     async def _wait_for_reports(self) -> None:
         while True:
@@ -309,22 +349,54 @@ class Night:
 
     # -- decisions --------------------------------------------------------------------------------------------------
 
+    async def _look(self) -> None:
+        """Ask git now and then whose work is in whose way: never more often than every two seconds."""
+        now = asyncio.get_running_loop().time()
+        if now - self._probed_at >= _PROBE_SECONDS and self._ending is None:
+            self._probed_at = now
+            ready = self._keeper.state.ready()
+            self._conflicts = await asyncio.to_thread(self._probe.conflicts, ready, self._ledger)
+
+    def _view(self) -> View:
+        left = None if self._deadline is None else (self._deadline - datetime.now().astimezone()).total_seconds()
+        return View(
+            state=self._due(self._keeper.state),
+            units=self._roster.units,
+            ledger=self._ledger,
+            limits=limits_of(self._config, self._options),
+            handed_out=self._handed_out,
+            held_back=self._held,
+            closed=self._ending is not None,
+            merging=self._may_merge(),
+            paused=self._ledger.paused,
+            archived=self._roster.landed(self._ledger.base, self._probe.holds),
+            outdated=self._probe.outdated(self._roster.units, self._ledger),
+            conflicts=self._conflicts,
+            begun=self._begun,
+            seconds_left=left,
+        )
+
+    def commit_state(self, outcome: Outcome) -> None:
+        """Commit state file and archive on the merged branch, where the config says so (spec S13)."""
+        if self._config.state.commit and outcome.code != ENGINE:
+            commit = statecommit.commit_state(self._repository, self._book)
+            if commit is not None:
+                self._display.note(f"state       committed as {commit[:8]}")
+
+    def untouched(self, outcome: Outcome) -> list[str]:
+        """Return what was ready and never handed out, unless a person or the machinery cut the run short."""
+        is_whole = self._ran_out or outcome.reason in ("done", "limit")
+        return untouched(replace(self._view(), held_back=())) if is_whole else []
+
     def _decide(self) -> Plan:
         now = asyncio.get_running_loop().time()
         self._held = {unit: until for unit, until in self._held.items() if until > now}
-        limits = self._config.limits
-        return decide(
-            View(
-                state=self._due(self._keeper.state),
-                units=self._roster.units,
-                ledger=self._ledger,
-                limits=Limits(limits.night, limits.unit, limits.attempts, self._options.slots, self._options.limit),
-                handed_out=self._handed_out,
-                held_back=self._held,
-                closed=self._ending is not None,
-                merging=self._may_merge(),
-            )
-        )
+        view = self._view()
+        for name, line in warnings(budgets(self._ledger, view.limits, view.units), self._spending()).items():
+            if name not in self._warned:
+                self._warned.add(name)
+                self._display.note(f"budget      {line}")
+        return decide(view)
 
     def _due(self, state: State) -> State:
         return with_due(state, self._ledger, self._roster.attempts)
@@ -353,6 +425,7 @@ class Night:
             home=self._home.root,
         )
         self._handed_out.add(hand_out.unit)
+        self._begun += hand_out.epoch == 1
         await self._fleet.hand_out(order, hand_out.reserve)
 
     def _events(self, unit: str, attempt: int) -> int:
@@ -384,17 +457,23 @@ class Night:
     async def _stop_what_must_stop(self) -> None:
         """Ask those at work to stop where the run is ending, its time is over, or a person took the unit away."""
         if self._deadline is not None and datetime.now().astimezone() >= self._deadline:
-            self._end(Outcome(STOPPED, "stopped", f"it is {self._config.limits.until:%H:%M}"))
+            self._ran_out = True
+            self._end(Outcome(STOPPED, "stopped", f"it is {self._deadline:%H:%M}"))
         wanted = set() if self._ending is not None else set(self._keeper.state.ready())
-        await self._fleet.ask_to_stop(lambda unit: unit in wanted)
+        await self._fleet.ask_to_stop(lambda unit: unit in wanted, lambda unit: self._ledger.unit(unit).is_cancelled)
 
     def _outcome(self, plan: Plan) -> Outcome:
         if self._ending is not None:
             return self._ending
         if plan.short:
-            return Outcome(STOPPED, "stopped", f"the night's limit of ${self._config.limits.night} is reached")
+            self._ran_out = True
+            detail = f"{plan.short} is reached: what is left does not cover {plan.next_claim} for the next unit"
+            return Outcome(STOPPED, "stopped", detail)
+        if plan.late:
+            self._ran_out = True
+            return Outcome(STOPPED, "stopped", f"too little time for another unit before {self._deadline:%H:%M}")
         if plan.capped:
-            return Outcome(STOPPED, "limit", f"--limit {self._options.limit}: {len(self._handed_out)} units handed out")
+            return Outcome(STOPPED, "limit", _cap(self._options, len(self._handed_out), self._begun))
         state = self._keeper.state
         if state.tried or state.open or state.blocked:
             return Outcome(NOT_ALL_PASSED, "done", "some did not pass, or need you")
@@ -402,25 +481,70 @@ class Night:
             return Outcome(NOT_ALL_PASSED, "done", "all passed alone, and the merged branch fails a verify")
         return Outcome(ALL_PASSED, "done", "all passed" if state.passed else "nothing to do")
 
+    def _spending(self) -> Decimal:
+        """Return what those at work say they have spent, beyond what is booked."""
+        told = {unit: record.progress.get("cost") for unit, record in self._fleet.records.items()}
+        return not_booked({unit: Decimal(cost) for unit, cost in told.items() if cost is not None}, self._ledger)
+
     def _show(self) -> None:
         flying = [(unit, record) for unit, record in self._fleet.records.items() if self._ledger.unit(unit).in_flight]
+        self._show_limits([float(record.progress.get("waiting", 0)) for _, record in flying])
         self._display.update(
             Snapshot(
                 counts=self._keeper.state.counts(),
-                spent=self._ledger.spent + self._fleet.spending,
+                spent=self._ledger.spent + self._spending(),
                 limit=self._config.limits.night,
                 until=self._deadline,
                 rows=[Row(unit, record.progress) for unit, record in flying],
             )
         )
 
+    def _show_limits(self, waiting: list[float]) -> None:
+        """Say once a pause that the model's limits hold somebody back, where no table shows it."""
+        longest = max(waiting, default=0.0)
+        if longest > _WORTH_A_WORD_SECONDS and not self._limited:
+            self._display.note(f"waiting     for the model's limits, {longest:.0f} s; no attempt is spent")
+        self._limited = longest > 0
+
 
 def _blocked(state: State, blocks: Iterable[Block]) -> State:
     """Raise units to `blocked`, unless a person has taken them away meanwhile."""
     for block in blocks:
         if block.unit in state.ready():
-            state = state.move(block.unit, Bucket.blocked, block.note)
+            state = moves.move(state, block.unit, Bucket.blocked, Cause.capped, block.note)
     return state
+
+
+def limits_of(config: Config, options: Options) -> Limits:
+    """Return the caps in force: the config's, where the command line does not say otherwise."""
+    limits = config.limits
+    return Limits(
+        night=limits.night,
+        unit=limits.unit,
+        attempts=limits.attempts,
+        slots=options.slots,
+        distinct=options.limit,
+        run=options.budget or limits.run,
+        turns=limits.turns,
+        run_turns=limits.run_turns,
+        night_turns=limits.night_turns,
+        rounds=limits.rounds,
+        hand_outs=options.rounds,
+        stale_after=limits.stale_after,
+    )
+
+
+def _cap(options: Options, units: int, begun: int) -> str:
+    if options.limit is not None and units >= options.limit:
+        return f"--limit {options.limit}: {units} units handed out"
+    return f"--rounds {options.rounds}: {begun} attempts begun"
+
+
+def _deadline(config: Config) -> datetime | None:
+    """Return when the run must end: the next `until`, or so many `hours` from now, whichever comes first."""
+    hours = config.limits.hours
+    ends = [_next(config.limits.until), None if hours is None else datetime.now().astimezone() + timedelta(hours=hours)]
+    return min((end for end in ends if end is not None), default=None)
 
 
 def _next(until: time | None) -> datetime | None:

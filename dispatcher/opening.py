@@ -11,7 +11,7 @@ from dispatcher.errors import BadInput, StateFileError
 from dispatcher.home import Home
 from dispatcher.journal import NightStarted, Written
 from dispatcher.keeper import Keeper
-from dispatcher.state import State, mint_night, parse, read, render
+from dispatcher.state import NOTED, State, mint_night, parse, read, render
 from worktrees.errors import RepositoryError
 from worktrees.files import write_atomic
 from worktrees.repository import Repository
@@ -53,7 +53,15 @@ def open_night(repository: Repository, home: Home, config: Config) -> Opened:
         raise StateFileError(message, path=path, line=2)
     book = Book.open(home.journal(found.night))
     written = parse(book.ledger.texts[book.ledger.rev], path)
-    return Opened(book, Keeper(path, book, written))
+    keeper = Keeper(path, book, written)
+    keeper.take_left_over()
+    return Opened(book, keeper)
+
+
+def _notes(first: State) -> dict[str, list[str]]:
+    """Return what an earlier night learned of units that were carried over, for their next attempt."""
+    noted = [entry for bucket in NOTED for entry in first.entries(bucket) if entry.note]
+    return {entry.id: [f"in an earlier night: {entry.note}"] for entry in noted}
 
 
 def _start(repository: Repository, home: Home, config: Config, first: State, path: Path) -> Opened:
@@ -69,7 +77,7 @@ def _start(repository: Repository, home: Home, config: Config, first: State, pat
     stamped = first.stamped(night, 1)
     text = render(stamped)
     book.note(
-        NightStarted(night=night, title=first.title, base=base, base_name=name),
+        NightStarted(night=night, title=first.title, base=base, base_name=name, notes=_notes(first)),
         Written(rev=1, text=text, moves=[f"{unit}: new → {first.bucket_of(unit)}" for unit in first.ids()]),
     )
     path.parent.mkdir(parents=True, exist_ok=True)

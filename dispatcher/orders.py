@@ -4,12 +4,13 @@ from collections.abc import Iterable, Mapping
 from decimal import Decimal
 from pathlib import Path
 
-from dispatcher.config import Config
+from dispatcher import lessons
+from dispatcher.config import Config, Prices
 from dispatcher.decide import HandOut
 from dispatcher.errors import UnitFileError
 from dispatcher.ledger import UnitFacts
-from dispatcher.units import UNITS_PATH, UnitFile, digest
-from workers.model.catalog import card
+from dispatcher.units import UNITS_PATH, UnitFile, agent_of_attempt, digest
+from workers.model.catalog import price_of
 from workers.orders import AgentOrder, Price, UnitOrder, VerifyOrder
 
 __all__ = ["agent_of", "base_of", "digest_of", "order_of", "verify_of"]
@@ -37,23 +38,44 @@ def digest_of(unit: UnitFile, config: Config) -> str:
 def agent_of(config: Config, unit: UnitFile | None = None) -> AgentOrder:
     """Return which model works, and how hard."""
     model = config.model
-    price = card(model.name).price
-    if model.price is not None:
-        given = model.price
-        price = Price(
-            input=given.input,
-            output=given.output,
-            cache_read=given.input if given.cache_read is None else given.cache_read,
-            cache_write=given.input * _CACHE_WRITE if given.cache_write_5m is None else given.cache_write_5m,
-        )
-    return AgentOrder(
+    agent = AgentOrder(
+        name=config.agent.default,
         model=model.name,
+        provider=model.provider,
         base_url=model.base_url,
         key_command=model.key_command,
+        region=model.region,
+        project=model.project,
+        background=model.background,
+        background_price=_told(model.background_price),
+        window=model.window,
+        thinking=model.thinking,
         effort=(unit.effort if unit is not None else None) or model.effort,
+        effort_from="config" if unit is None or unit.effort is None else "unit",
         max_output_tokens=model.max_output_tokens,
-        price=price,
+        price=_told(model.price),
+        policy=config.policy.rules(),
+        compact_at=config.context.compact_at,
+        context_cap=config.context.cap,
     )
+    return agent.model_copy(update={"price": price_of(agent)})
+
+
+def _told(given: Prices | None) -> Price | None:
+    """Return a person's price; without a word on the cache its reads cost the input price: nothing is understated."""
+    if given is None:
+        return None
+    return Price(
+        input=given.input,
+        output=given.output,
+        cache_read=given.input if given.cache_read is None else given.cache_read,
+        cache_write=given.input * _CACHE_WRITE if given.cache_write_5m is None else given.cache_write_5m,
+        cache_write_1h=given.cache_write_1h,
+    )
+
+
+def _named(agent: AgentOrder, name: str | None) -> AgentOrder:
+    return agent if name is None else agent.model_copy(update={"name": name})
 
 
 def base_of(hand_out: HandOut, facts: UnitFacts) -> str | None:
@@ -88,7 +110,7 @@ def order_of(
         digest=digest_of(unit, config),
         repository=str(repository),
         home=str(home),
-        agent=agent_of(config, unit),
+        agent=_named(agent_of(config, unit), agent_of_attempt(unit, facts.failures + facts.conflicts)),
         verify=VerifyOrder(
             run=verify_of(unit, config),
             timeout=config.verify.timeout,
@@ -97,12 +119,14 @@ def order_of(
             protect=config.verify.protect,
             may_edit=unit.may_edit,
         ),
-        rounds=unit.limits.rounds or config.limits.rounds,
+        rounds=hand_out.turns or unit.limits.rounds or config.limits.rounds,
         budget=None if hand_out.reserve is None else hand_out.reserve + resumed,
         seconds=(unit.limits.minutes or config.limits.minutes) * 60,
         fence=config.engine.fence,
-        notes=tuple(facts.notes),
+        notes=lessons.told(facts),
         answers=facts.answers if hand_out.attempt == facts.attempt else (),
+        told=facts.told,
+        attach=unit.attach,
         fork=facts.forked if hand_out.attempt == facts.attempt else facts.fork,
     )
 

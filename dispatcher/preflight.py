@@ -9,13 +9,16 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from dispatcher.agents import faults_of
 from dispatcher.config import CONFIG_PATH, Config
 from dispatcher.errors import BadInput, ConfigError, EngineError, UnitFileError
 from dispatcher.journal import Verified
 from dispatcher.ledger import Ledger
 from dispatcher.orders import agent_of, distinct_verifies
 from dispatcher.units import UNITS_PATH, UnitFile
+from workers.agents.agent_file import AgentFile
 from workers.errors import ModelError
+from workers.model.catalog import price_of
 from workers.model.client import ModelClient
 from workers.tools.bash import describe
 from workers.verify import CANNOT_START, headline, run_stage
@@ -26,6 +29,11 @@ from worktrees.worktree import Worktree, Worktrees
 __all__ = ["Findings", "OnTheBase", "check_model", "check_prices", "check_refs"]
 
 _TREE = "preflight"
+_NO_PRICE = (
+    "the price of {name!r} is unknown, so the money limits would mean nothing; give `{field} = {{ input = …, "
+    "output = … }}` in dollars per million tokens"
+)
+_KEY_FIELDS = {"anthropic": "ANTHROPIC_API_KEY", "bedrock": "model.provider", "vertex": "model.provider"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,32 +64,43 @@ def check_refs(repository: Repository) -> None:
 
 
 def check_prices(config: Config) -> None:
-    """Raise ConfigError when a money limit would mean nothing because the model's price is unknown."""
-    if agent_of(config).price is None:
-        raise ConfigError(
-            f"the price of {config.model.name!r} is unknown, so the money limits would mean nothing; "
-            "give `price = { input = …, output = … }` in dollars per million tokens",
-            path=CONFIG_PATH,
-            field="model.price",
-        )
+    """Raise ConfigError when a money limit would mean nothing because a model's price is unknown."""
+    agent = agent_of(config)
+    for name, field in ((agent.model, "price"), (agent.background, "background_price")):
+        if name is not None and price_of(agent, name) is None:
+            message = _NO_PRICE.format(name=name, field=field)
+            message += ", or run with `--price IN/OUT`" if field == "price" else ""
+            raise ConfigError(message, path=CONFIG_PATH, field=f"model.{field}")
 
 
-async def check_model(config: Config) -> None:
-    """Ask the endpoint for the model by name: a refused key or an unknown model stops at once, no attempt spent.
+async def check_model(config: Config, agents: Iterable[AgentFile] = ()) -> None:
+    """Ask the endpoint for each model by name: a refused key or an unknown model stops at once, no attempt spent.
 
-    Raises BadInput; EngineError when the endpoint cannot be reached.
+    Those that `agents` name in their files are asked for, too. Raises BadInput; EngineError when the endpoint cannot be
+    reached.
     """
+    agent = agent_of(config)
+    field = "model.name"
+    wrong: AgentFile | None = None
     try:
-        client = await asyncio.to_thread(ModelClient, agent_of(config))
+        client = await asyncio.to_thread(ModelClient, agent)
         try:
-            await client.check(config.model.name)
+            await client.describe(agent.model)
+            if agent.background is not None:
+                field = "model.background"
+                await client.describe(agent.background)
+            for wrong in (one for one in agents if one.model is not None):
+                await client.describe(wrong.model or "")
         finally:
             await client.close()
     except ModelError as error:
         if error.kind in ("auth", "spend_limit"):
-            raise BadInput(f"the model's key was refused: {error}", field="ANTHROPIC_API_KEY") from error
+            message = f"the model's key was refused: {error}" if error.status else str(error)
+            raise BadInput(message, field=_KEY_FIELDS[agent.provider]) from error
+        if error.kind == "invalid" and wrong is not None:
+            raise BadInput.all_of(list(faults_of(wrong.fault(str(error), "model")))) from error
         if error.kind == "invalid":
-            raise ConfigError(str(error), path=CONFIG_PATH, field="model.name") from error
+            raise ConfigError(str(error), path=CONFIG_PATH, field=field) from error
         raise EngineError(f"the model cannot be reached: {error}", component="model") from error
 
 

@@ -5,12 +5,13 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dispatcher import moves
 from dispatcher.book import Book
 from dispatcher.errors import BadInput, StateFileError
 from dispatcher.fsck import written_state
 from dispatcher.home import Home
 from dispatcher.journal import Written
-from dispatcher.state import Bucket, State, is_unit_id, parse, render
+from dispatcher.state import State, is_unit_id, parse, render
 from worktrees.files import exchange_atomic, write_atomic
 
 __all__ = ["Rebuilt", "rebuild", "units_in"]
@@ -66,7 +67,7 @@ def rebuild(home: Home, night: str, path: Path, attempts: Callable[[str], int] =
 
 def _with(state: State, units: Iterable[str], goals: dict[str, str]) -> State:
     for unit in units:
-        state = state.add(unit, Bucket.open, goal=goals[unit])
+        state = moves.add(state, (unit,), goal=goals[unit])
     return state
 
 

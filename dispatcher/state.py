@@ -8,10 +8,11 @@ import random
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from difflib import get_close_matches
 from enum import StrEnum
+from functools import cached_property
 from pathlib import Path
 from typing import Self
 
@@ -29,6 +30,7 @@ __all__ = [
     "one_line",
     "parse",
     "read",
+    "read_text",
     "render",
     "write",
 ]
@@ -84,7 +86,13 @@ def one_line(text: str, limit: int | None = NOTE_LIMIT) -> str:
 
 
 def _visible(text: str) -> str:
-    return " ".join("".join(" " if _is_hidden(char) else char for char in text).split())
+    hidden = _hidden_in(text)
+    return " ".join((text.translate({ord(char): " " for char in hidden}) if hidden else text).split())
+
+
+def _hidden_in(text: str) -> set[str]:
+    """Return the hidden characters of a text: each distinct one is looked up once, however long the text."""
+    return {char for char in set(text) if _is_hidden(char)}
 
 
 def _is_hidden(char: str) -> bool:
@@ -106,7 +114,8 @@ class Entry:
         if not is_unit_id(self.id):
             raise ValueError(f"{self.id!r} is not a unit id: {ID_PATTERN}")
         # Not cut here: what a person typed stays whole. Notes of ours are cut where units move.
-        object.__setattr__(self, "note", one_line(self.note, limit=None))
+        if self.note:
+            object.__setattr__(self, "note", one_line(self.note, limit=None))
 
 
 @dataclass(frozen=True)
@@ -163,13 +172,17 @@ class State:
         buckets = Bucket if bucket is None else (bucket,)
         return tuple(entry.id for one in buckets for entry in self.entries(one))
 
+    @cached_property
+    def _where(self) -> Mapping[str, Bucket]:
+        return {entry.id: bucket for bucket in Bucket for entry in self.entries(bucket)}
+
     def bucket_of(self, unit: str) -> Bucket | None:
         """Return the bucket that holds `unit`; None: no bucket does."""
-        return next((bucket for bucket in Bucket if unit in self.ids(bucket)), None)
+        return self._where.get(unit)
 
     def note_of(self, unit: str) -> str:
         """Return the note of `unit`, "" where there is none. Raises UnknownUnitError."""
-        return self._entry(unit).note
+        return self._entry(unit).note if self._place(unit) in NOTED else ""
 
     def ready(self) -> tuple[str, ...]:
         """Return what may be handed out, in order: `open` from its top, then `tried` (spec S4)."""
@@ -185,7 +198,20 @@ class State:
 
     def add(self, unit: str, bucket: Bucket = Bucket.open, note: str = "", *, goal: str = "") -> Self:
         """Return a state with a new `unit` at the end of `bucket`. Raises ValueError if one holds it."""
-        return self._insert(Entry(unit, one_line(note)), bucket, {**self.typed_goals, unit: goal})
+        return self.add_all((unit,), bucket, note, goal=goal)
+
+    def add_all(self, units: Iterable[str], bucket: Bucket = Bucket.open, note: str = "", *, goal: str = "") -> Self:
+        """Return a state with new `units` at the end of `bucket`. Raises ValueError if a bucket holds one of them."""
+        note, goal = one_line(note), _visible(goal)
+        entries = tuple(Entry(unit, "" if goal or bucket not in NOTED else note) for unit in units)
+        where, goals = dict(self._where), dict(self.typed_goals)
+        for entry in entries:
+            if entry.id in where:
+                raise ValueError(f"in more than one place: {entry.id}")
+            where[entry.id] = bucket
+            if goal:
+                goals[entry.id] = goal
+        return self._with({bucket: (*self.entries(bucket), *entries)}, goals, where)
 
     def move(self, unit: str, bucket: Bucket, note: str = "", *, first: bool = False) -> Self:
         """Return a state in which `unit` is at the end (`first`: at the top) of `bucket`, with `note`.
@@ -193,25 +219,28 @@ class State:
         `open` and `passed` carry no notes, so a note for them is dropped. A goal that is still only in this file
         wins over a note. Raises UnknownUnitError.
         """
-        self._entry(unit)
-        without = self.remove(unit)
-        return without._insert(Entry(unit, one_line(note)), bucket, self.typed_goals, first=first)  # noqa: SLF001 - a State too
+        was = self._place(unit)
+        entry = Entry(unit, "" if bucket not in NOTED or unit in self.typed_goals else one_line(note))
+        others = self._without(unit, was)
+        there = others if bucket is was else self.entries(bucket)
+        changed = {was: others, bucket: (entry, *there) if first else (*there, entry)}
+        return self._with(changed, where={**self._where, unit: bucket})
 
     def renote(self, unit: str, note: str) -> Self:
         """Return a state in which `unit` stays where it is, with another note. Raises UnknownUnitError."""
-        self._entry(unit)
-        bucket = self.bucket_of(unit)
+        bucket = self._place(unit)
         if bucket not in NOTED or unit in self.typed_goals:
             return self
         entry = Entry(unit, one_line(note))
         changed = tuple(entry if e.id == unit else e for e in self.entries(bucket))
-        return self._with({bucket: changed})
+        return self._with({bucket: changed}, where=self._where)
 
     def remove(self, unit: str) -> Self:
         """Return a state without `unit`. Raises UnknownUnitError."""
-        self._entry(unit)
-        kept = {bucket: tuple(e for e in self.entries(bucket) if e.id != unit) for bucket in Bucket}
-        return self._with(kept, {one: goal for one, goal in self.typed_goals.items() if one != unit})
+        was = self._place(unit)
+        goals = {one: goal for one, goal in self.typed_goals.items() if one != unit}
+        where = {one: bucket for one, bucket in self._where.items() if one != unit}
+        return self._with({was: self._without(unit, was)}, goals, where)
 
     def reorder(self, bucket: Bucket, order: Sequence[str]) -> Self:
         """Return a state in which the units of `bucket` that `order` names follow each other as they do there.
@@ -221,41 +250,56 @@ class State:
         place = {unit: number for number, unit in enumerate(order)}
         entries = self.entries(bucket)
         named = iter(sorted((e for e in entries if e.id in place), key=lambda e: place[e.id]))
-        return self._with({bucket: tuple(next(named) if e.id in place else e for e in entries)})
+        return self._with({bucket: tuple(next(named) if e.id in place else e for e in entries)}, where=self._where)
 
-    def adopted(self, unit: str) -> Self:
-        """Return a state in which the goal of `unit` is no longer here: a unit file holds it now."""
-        return replace(self, typed_goals={k: v for k, v in self.typed_goals.items() if k != unit})
+    def adopted(self, *units: str) -> Self:
+        """Return a state in which the goals of `units` are no longer here: unit files hold them now."""
+        return self._with({}, {k: v for k, v in self.typed_goals.items() if k not in units}, self._where)
 
     def stamped(self, night: str, rev: int) -> Self:
         """Return a state that carries this night and revision."""
-        return replace(self, night=night, rev=rev)
+        made = self._with({}, where=self._where)
+        made.__dict__.update(night=night, rev=rev)
+        made._check_header()  # noqa: SLF001 - a State too
+        return made
 
-    def _entry(self, unit: str) -> Entry:
-        for bucket in Bucket:
-            for entry in self.entries(bucket):
-                if entry.id == unit:
-                    return entry
+    def _place(self, unit: str) -> Bucket:
+        bucket = self._where.get(unit)
+        if bucket is not None:
+            return bucket
         near = get_close_matches(unit, self.ids(), n=1)
         hint = f"did you mean {near[0]!r}?" if near else "`overnight status` lists the units"
         raise UnknownUnitError(f"there is no unit {one_line(unit)!r}; {hint}")
 
-    def _insert(self, entry: Entry, bucket: Bucket, goals: Mapping[str, str], *, first: bool = False) -> Self:
-        kept = {unit: goal for unit, goal in goals.items() if _visible(goal)}
-        if bucket not in NOTED or entry.id in kept:
-            entry = Entry(entry.id)
-        there = self.entries(bucket)
-        return self._with({bucket: (entry, *there) if first else (*there, entry)}, kept)
+    def _entry(self, unit: str) -> Entry:
+        return next(entry for entry in self.entries(self._place(unit)) if entry.id == unit)
 
-    def _with(self, buckets: Mapping[Bucket, tuple[Entry, ...]], goals: Mapping[str, str] | None = None) -> Self:
-        return replace(
-            self,
-            tried=buckets.get(Bucket.tried, self.tried),
-            passed=buckets.get(Bucket.passed, self.passed),
-            open=buckets.get(Bucket.open, self.open),
-            blocked=buckets.get(Bucket.blocked, self.blocked),
+    def _without(self, unit: str, bucket: Bucket) -> tuple[Entry, ...]:
+        entries = self.entries(bucket)
+        at = next(number for number, entry in enumerate(entries) if entry.id == unit)
+        return (*entries[:at], *entries[at + 1 :])
+
+    def _with(
+        self,
+        buckets: Mapping[Bucket, tuple[Entry, ...]],
+        goals: Mapping[str, str] | None = None,
+        where: Mapping[str, Bucket] | None = None,
+    ) -> Self:
+        """Return a changed copy without checking it all again: with 10,000 units that would be most of a tick.
+
+        Whoever calls this keeps a unit in one bucket and hands on the index of who is `where`.
+        """
+        made = object.__new__(type(self))
+        made.__dict__.update(
+            title=self.title,
+            night=self.night,
+            rev=self.rev,
             typed_goals=self.typed_goals if goals is None else goals,
+            **{bucket.value: buckets.get(bucket, self.entries(bucket)) for bucket in Bucket},
         )
+        if where is not None:
+            made.__dict__["_where"] = where
+        return made
 
 
 def mint_night(now: datetime, rng: random.Random) -> str:
@@ -264,19 +308,29 @@ def mint_night(now: datetime, rng: random.Random) -> str:
 
 
 def render(state: State) -> str:
-    """Return the text of the file; `parse` gives the same state back."""
+    """Return the text of the file; `parse` gives the same state back. Made once for a state, which never changes."""
+    text: str | None = state.__dict__.get("_text")
+    if text is None:
+        text = state.__dict__["_text"] = _render(state)
+    return text
+
+
+def _render(state: State) -> str:
     tail = f" Night {state.night}, rev {state.rev}." if state.night else ""
     sections = [_render_section(state, bucket) for bucket in Bucket]
     return "\n".join([f"{_TITLE} {state.title}\n{_COMMENT}{tail}\n", *sections])
 
 
 def _render_section(state: State, bucket: Bucket) -> str:
-    lines = [f"## {bucket}"]
-    for entry in state.entries(bucket):
-        goal = state.typed_goals.get(entry.id)
-        after = f": {goal}" if goal else f"  {entry.note}" if entry.note else ""
-        lines.append(f"- {entry.id}{after}")
-    return "".join(f"{line}\n" for line in lines)
+    goals = state.typed_goals
+    if bucket not in NOTED and not goals:
+        return "".join([f"## {bucket}\n", *[f"- {entry.id}\n" for entry in state.entries(bucket)]])
+    lines = [f"- {entry.id}{_behind(entry, goals.get(entry.id))}\n" for entry in state.entries(bucket)]
+    return "".join([f"## {bucket}\n", *lines])
+
+
+def _behind(entry: Entry, goal: str | None) -> str:
+    return f": {goal}" if goal else f"  {entry.note}" if entry.note else ""
 
 
 def write(path: Path, state: State) -> None:
@@ -286,8 +340,13 @@ def write(path: Path, state: State) -> None:
 
 def read(path: Path) -> tuple[State, str]:
     """Read the file fresh; return the state and the very text it was read from. Raises StateFileError."""
-    text = _decode(_read_bytes(path), path)
+    text = read_text(path)
     return parse(text, path), text
+
+
+def read_text(path: Path) -> str:
+    """Read the file fresh, without looking at what it says. Raises StateFileError."""
+    return _decode(_read_bytes(path), path)
 
 
 def _read_bytes(path: Path) -> bytes:
@@ -346,8 +405,12 @@ class _Reader:
         """Return the lines that are not blank, with their numbers from 1, without trailing spaces."""
         plain = text.removeprefix("\ufeff").replace("\r\n", "\n")
         found = []
+        is_clean = not _hidden_in(plain) - {"\n"}  # tabs are hidden, too; looking at each line finds which
         for number, line in enumerate(plain.split("\n"), 1):
-            self._check_characters(number, line)
+            if line.startswith(_CONFLICT):
+                raise self.fail(number, "an unresolved merge conflict; keep one side and delete the marker lines")
+            if not is_clean:
+                self._check_characters(number, line)
             if line.strip(" "):
                 found.append((number, line.rstrip(" ")))
         if not found:
@@ -355,8 +418,6 @@ class _Reader:
         return found
 
     def _check_characters(self, number: int, line: str) -> None:
-        if line.startswith(_CONFLICT):
-            raise self.fail(number, "an unresolved merge conflict; keep one side and delete the marker lines")
         for char in line:
             if char == "\t":
                 raise self.fail(number, "has a tab; write spaces instead")

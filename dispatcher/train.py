@@ -72,9 +72,9 @@ class Train:
 
     def is_whole(self) -> bool:
         """Tell whether the merged branch still holds what the journal says has passed; somebody may have rewound it."""
-        passed = [facts.merged for facts in self.book.ledger.units.values() if facts.merged is not None]
+        last = self.book.ledger.tip  # whose history has every merge before it: a tip is the first parent of the next
         found = self.repository.read_ref(self.ref)
-        return not passed or (found is not None and all(self._holds(found, commit) for commit in passed))
+        return last is None or (found is not None and self._holds(found, last))
 
     async def merge(self, report: UnitReport, unit_now: Callable[[], UnitFile | None]) -> bool:
         """Merge a unit that passed; True when the branch holds it. Every other outcome is a MergeFailed entry.

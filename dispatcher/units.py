@@ -6,17 +6,29 @@ Every value of the front matter is read as text, so that `verify: true` is the c
 
 import hashlib
 import json
+import os
 import re
+import time
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 from typing import Annotated, Any, cast
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, ValidationError, field_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    field_validator,
+)
 
 from dispatcher.config import Command, Effort, Glob, Money
 from dispatcher.errors import BadInput, UnitFileError
@@ -25,8 +37,10 @@ from dispatcher.state import ID_PATTERN, is_unit_id, one_line
 __all__ = [
     "UNITS_PATH",
     "UnitFile",
+    "UnitFolder",
     "UnitId",
     "UnitLimits",
+    "agent_of_attempt",
     "attempts_of",
     "check_graph",
     "digest",
@@ -51,6 +65,25 @@ UnitId = Annotated[str, StringConstraints(pattern=rf"^{ID_PATTERN}$")]
 
 AgentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]{0,63}$")]
 
+Group = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+"""The name of something that only one unit at a time may use."""
+
+
+_MOST_ATTACHED = 20  # images that no call may drop; beyond it every look at another one would cost the cache
+
+
+def _attached(path: str) -> str:
+    parts = path.split("/")
+    if path.startswith("/") or ".." in parts or parts[0] == ".git" or "\0" in path:
+        raise ValueError("attach names images by their path from the repository's top, without '..'")
+    if path.rpartition(".")[2].lower() not in ("png", "jpg", "jpeg", "gif", "webp"):
+        raise ValueError("attach takes images: .png, .jpg, .jpeg, .gif or .webp")
+    return path
+
+
+Attached = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True), AfterValidator(_attached)]
+"""The path of an image that is shown with the goal, as it is in the commit that the unit starts from."""
+
 
 def _empty_is_absent(value: object) -> object:
     return None if value == "" else value  # `verify:` with nothing behind it, as in a copied template
@@ -63,7 +96,7 @@ def _one_is_a_list(value: object) -> object:
 
 
 class UnitLimits(BaseModel):
-    """Limits of one unit, where they differ from the config's: dollars, minutes, verify rounds, attempts."""
+    """Limits of one unit, where they differ from the config's: dollars, minutes, verify rounds, attempts, turns."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -71,10 +104,15 @@ class UnitLimits(BaseModel):
     minutes: Annotated[float, Field(gt=0, le=10080, allow_inf_nan=False)] | None = None
     rounds: Annotated[int, Field(ge=1, le=1000)] | None = None
     attempts: Annotated[int, Field(ge=1, le=100)] | None = None
+    turns: Annotated[int, Field(ge=1, le=100_000)] | None = None
 
 
 class UnitFile(BaseModel):
-    """One unit. `id` is the file's name; `verify` None means the config's; `after` are ids that must pass first."""
+    """One unit. `id` is the file's name; `verify` None means the config's; `after` are ids that must pass first.
+
+    Units that share an `exclusive` group never run together. `attempts` names the agent of the first attempt, of the
+    second, and so on; the last one goes on from there.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -82,9 +120,12 @@ class UnitFile(BaseModel):
     goal: str
     verify: Annotated[Command | None, BeforeValidator(_empty_is_absent)] = None
     after: Annotated[tuple[UnitId, ...], BeforeValidator(_one_is_a_list)] = ()
+    exclusive: Annotated[tuple[Group, ...], BeforeValidator(_one_is_a_list)] = ()
     agent: Annotated[AgentName | None, BeforeValidator(_empty_is_absent)] = None
+    attempts: Annotated[tuple[AgentName, ...], BeforeValidator(_one_is_a_list)] = ()
     effort: Annotated[Effort | None, BeforeValidator(_empty_is_absent)] = None
     may_edit: Annotated[tuple[Glob, ...], BeforeValidator(_one_is_a_list)] = ()
+    attach: Annotated[tuple[Attached, ...], BeforeValidator(_one_is_a_list), Field(max_length=_MOST_ATTACHED)] = ()
     limits: Annotated[UnitLimits, BeforeValidator(lambda value: {} if value == "" else value)] = UnitLimits()
 
     @field_validator("goal")
@@ -119,22 +160,70 @@ def load_all(folder: Path) -> dict[str, UnitFile]:
 
     Raises one BadInput that lists the faults of all files.
     """
-    units: dict[str, UnitFile] = {}
-    problems: list[BadInput] = []
-    try:
-        paths = sorted(path for path in folder.iterdir() if path.suffix == ".md" and path.name[0] != ".")
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise UnitFileError(f"cannot be read: {error.strerror}", path=folder) from error
-    for path in paths:
+    return UnitFolder(folder).load()
+
+
+@dataclass
+class UnitFolder:
+    """The folder of unit files, read again and again: a file that has not changed since is only looked at."""
+
+    path: Path
+    _known: dict[str, tuple[tuple[int, ...], UnitFile]] = field(default_factory=dict)
+    _units: dict[str, UnitFile] = field(default_factory=dict)
+    _rested: float = 0.0  # until then what was seen stands
+
+    def load(self) -> dict[str, UnitFile]:
+        """Return all units: the very same mapping as last time where nothing changed. Raises like `load_all`."""
+        if time.monotonic() < self._rested:
+            return self._units
+        now, began = time.time_ns(), time.monotonic()
+        known: dict[str, tuple[tuple[int, ...], UnitFile]] = {}
+        problems: list[BadInput] = []
+        for name, stamp in self._stamps():
+            found = self._known.get(name)
+            if found is not None and found[0] == stamp:
+                known[name] = found
+                continue
+            try:
+                unit = load(self.path / name)
+            except UnitFileError as error:
+                problems.extend(error.problems or (error,))
+            else:  # a file so young may be written again within one tick of the file system's clock
+                known[name] = (stamp if now - stamp[0] > _YOUNG else (), unit)
+        self._known = known
+        if problems:
+            raise UnitFileError.all_of(problems)
+        units = [unit for _, unit in known.values()]
+        if len(units) != len(self._units) or any(self._units.get(unit.id) is not unit for unit in units):
+            self._units = {unit.id: unit for unit in units}
+        if len(units) >= _MANY:
+            self._rested = time.monotonic() + _REST * (time.monotonic() - began)
+        return self._units
+
+    def _stamps(self) -> list[tuple[str, tuple[int, ...]]]:
         try:
-            units[path.stem] = load(path)
-        except UnitFileError as error:
-            problems.extend(error.problems or (error,))
-    if problems:
-        raise UnitFileError.all_of(problems)
-    return units
+            with os.scandir(self.path) as entries:
+                files = [entry for entry in entries if entry.name.endswith(".md") and entry.name[0] != "."]
+                return sorted(((one.name, _stamp(one)) for one in files), key=lambda pair: pair[0].removesuffix(".md"))
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            raise UnitFileError(f"cannot be read: {error.strerror}", path=self.path) from error
+
+
+_MANY, _REST = 1_000, 10
+"""From so many files on, looking at them all takes at most a tenth of the time."""
+
+_YOUNG = 100_000_000
+"""Nanoseconds: far more than the clock of any file system ticks."""
+
+
+def _stamp(entry: os.DirEntry[str]) -> tuple[int, ...]:
+    try:
+        found = entry.stat()
+    except OSError:  # gone again, or a link to nowhere: reading it says so
+        return (0,)
+    return (found.st_mtime_ns, found.st_size, found.st_ino)
 
 
 def parse(text: str, path: Path) -> UnitFile:
@@ -179,7 +268,7 @@ def _split(text: str, path: Path) -> _Front:
 def _compose(front: _Front, path: Path) -> yaml.MappingNode | None:
     """Parse the YAML and check that it is a table without a key twice (YAML itself keeps the last silently)."""
     try:
-        node = yaml.compose(front.matter, Loader=yaml.BaseLoader)
+        node = _read_yaml(front.matter)
     except yaml.YAMLError as error:
         raise _yaml_error(error, front, path) from None
     except RecursionError:
@@ -190,6 +279,17 @@ def _compose(front: _Front, path: Path) -> yaml.MappingNode | None:
         raise UnitFileError("the front matter must be lines 'key: value'", path=path, line=front.start)
     _refuse_twice(node, front, path)
     return node
+
+
+def _read_yaml(text: str) -> yaml.Node | None:
+    """Read with libyaml where there is one, many times as fast; what it cannot read is told of in Python's words."""
+    if _FAST is not None:
+        with suppress(yaml.YAMLError, UnicodeError):
+            return yaml.compose(text, Loader=_FAST)
+    return yaml.compose(text, Loader=yaml.BaseLoader)
+
+
+_FAST = getattr(yaml, "CBaseLoader", None)
 
 
 def _yaml_error(error: yaml.YAMLError, front: _Front, path: Path) -> UnitFileError:
@@ -343,6 +443,13 @@ def attempts_of(unit: str, units: Mapping[str, UnitFile], usual: int) -> int:
     return own or usual
 
 
+def agent_of_attempt(unit: UnitFile, begun: int) -> str | None:
+    """Return the agent that a unit names for the attempt after `begun` others; None: whatever is usual."""
+    if unit.attempts:
+        return unit.attempts[min(begun, len(unit.attempts) - 1)]
+    return unit.agent
+
+
 def digest(unit: UnitFile, verify: str, protect: Iterable[str]) -> str:
     """Return the sha256 (hex) of what a verdict depends on: id, goal, verify command, protected and editable paths.
 
@@ -357,4 +464,6 @@ def digest(unit: UnitFile, verify: str, protect: Iterable[str]) -> str:
         "protect": sorted(set(protect)),
         "may_edit": sorted(set(unit.may_edit)),
     }
+    if unit.attach:  # part of the goal; without any the digest is what it always was
+        facts["attach"] = list(unit.attach)
     return hashlib.sha256(json.dumps(facts, sort_keys=True, ensure_ascii=True).encode()).hexdigest()

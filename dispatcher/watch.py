@@ -7,16 +7,21 @@ from workers.lease import LeaseRecord
 
 __all__ = ["Loss", "Watch"]
 
-# An order that nobody takes may only be waiting behind others; sending it again costs nothing but a message.
-_UNCLAIMED = 6
+# An order that nobody takes may only be waiting behind others; sending it again costs nothing but a message. So many
+# times K until it is recalled, and K more until it is given up.
+_UNCLAIMED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A hand-out that is given up. `claimed`: somebody had taken it."""
+    """A hand-out that is given up. `claimed`: somebody had taken it.
+
+    `recall`: not yet, but its record is to be closed, so that nobody takes it in the moment of giving it up.
+    """
 
     unit: str
     claimed: bool
+    recall: bool = False
 
 
 @dataclass
@@ -45,6 +50,11 @@ class Watch:
             self._counts.clear()
         return is_new
 
+    def recall(self, unit: str, token: str) -> None:
+        """Take note that nobody can take an order any more; whoever took it just now has K polls to say so."""
+        self.recalled.add((unit, token))
+        self._counts.pop(unit, None)
+
     def observe(
         self, tokens: Mapping[str, str], records: Mapping[str, LeaseRecord], dead: Collection[str] = ()
     ) -> list[Loss]:
@@ -66,8 +76,10 @@ class Watch:
             return None
         count.polls += 1
         claimed = beat > 0
-        if count.polls >= self.lost_after * (1 if claimed or (unit, token) in self.recalled else _UNCLAIMED):
-            del self._counts[unit]
+        recall = not claimed and (unit, token) not in self.recalled
+        if count.polls < self.lost_after * (_UNCLAIMED if recall else 1):
+            return None
+        del self._counts[unit]
+        if not recall:
             self.recalled.discard((unit, token))
-            return Loss(unit, claimed)
-        return None
+        return Loss(unit, claimed, recall)

@@ -16,7 +16,9 @@ __all__ = ["main"]
 
 _COMMANDS = (
     *("init", "add", "run", "status", "log", "report", "answer", "retry", "fork", "stop"),
-    *("replay", "fsck", "prune"),
+    *("inbox", "approve", "deny", "tell", "cancel", "block", "unblock", "pause", "resume"),
+    *("cost", "attach", "schedule", "agents"),
+    *("replay", "fsck", "prune", "archive", "import", "export"),
     *("worker", "rehearse", "demo", "doctor"),
 )
 

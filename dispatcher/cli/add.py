@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 from pydantic import ValidationError
 
+from dispatcher.archive import archived_units
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, UnitFileError
 from dispatcher.orders import verify_of
@@ -60,7 +61,7 @@ def _checked(unit: UnitFile, here: Context) -> UnitFile:
     """Read the unit back as the next run will: whatever is wrong with it is said now."""
     checked = parse(dump(unit), Path(f"{unit.id}.md"))
     verify_of(checked, here.config)
-    check_graph({**here.units, checked.id: checked})
+    check_graph({**here.units, checked.id: checked}, archived_units(here.repository.root))
     return checked
 
 

@@ -3,9 +3,8 @@
 import click
 
 from dispatcher import dropbox
-from dispatcher.cli.ask import request
+from dispatcher.cli.ask import request, worded
 from dispatcher.context import Context
-from dispatcher.errors import BadInput
 
 __all__ = ["command"]
 
@@ -16,6 +15,4 @@ __all__ = ["command"]
 def command(unit: str, text: str) -> None:
     """Answer the question that UNIT is blocked on; its turn then goes on."""
     here = Context.here()
-    if here.ledger.unit(here.known(unit)).question is None:
-        raise BadInput(f"{unit} has asked nothing, or has its answer already")
-    request(here, dropbox.Answer(unit=unit, text=text))
+    request(here, dropbox.Answer(unit=here.known(unit), text=worded(text)))

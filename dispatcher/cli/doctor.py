@@ -81,6 +81,8 @@ def _key() -> str:
     here = Context.here()
     if here.config.model.key_command is not None:
         return "from key_command"
+    if here.config.model.provider != "anthropic":
+        return f"whatever {here.config.model.provider} finds in the environment; a run tells"
     if os.environ.get("ANTHROPIC_API_KEY") or os.environ.get("ANTHROPIC_AUTH_TOKEN"):
         return "from the environment"
     raise DispatcherError("no key: set ANTHROPIC_API_KEY, or key_command under [model]")

@@ -67,7 +67,7 @@ class _Look:
         if self.state is None or not self.state.night or is_running:  # then it is about to be written
             return
         night = next((one for one in self.nights if one.night == self.state.night), None)
-        if night is None:
+        if night is None or not (night.has_journal or night.sessions or night.faults):
             yield Fault(path, f"names night {self.state.night}, of which there is nothing in {self.here.home.nights}")
         elif night.has_journal:
             yield from fsck.check_state(self.state, path, night)

@@ -53,8 +53,17 @@ def test_what_has_passed_hears_nothing_more() -> None:
     assert refusal(verdict("a", "pass", 1, 2), facts(*RESENT, merged("a")), has_commit=True) is not None
 
 
+def test_a_pass_counts_although_a_later_hand_out_was_handed_back() -> None:
+    """Epoch 2 found the unit busy, because epoch 1 was at work after all: a release is no verdict (rules 13, 15)."""
+    busy = facts(*RESENT, reported(release("a", "busy", 1, 2)))
+    assert refusal(verdict("a", "pass", 1, 1), busy, has_commit=True) is None
+    assert refusal(verdict("a", "fail", 1, 1), busy, has_commit=True) is not None
+    asking = facts(*RESENT, reported(verdict("a", "block", 1, 2, question="?", pause_seq=1)))
+    assert refusal(verdict("a", "pass", 1, 1), asking, has_commit=True) is not None
+
+
 def test_a_hand_out_is_closed_once() -> None:
-    """A release that comes a second time, or a pass of an epoch before an accepted release, changes nothing."""
+    """A release or a question that comes a second time changes nothing."""
     released = facts(*RESENT, reported(release("a", "stopped", 1, 2)))
     assert refusal(release("a", "stopped", 1, 2), released, has_commit=False) is not None
     asking = facts(ordered("a"), reported(verdict("a", "block", question="?", pause_seq=1)))

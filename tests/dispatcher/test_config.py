@@ -18,6 +18,7 @@ from dispatcher.config import (
     load,
     money,
     parse,
+    rates,
     seconds,
     template,
 )
@@ -67,8 +68,10 @@ def test_the_config_of_the_design_is_read(tmp_path: Path) -> None:
         ("night = 5", 1, "night", "it belongs in [limits]"),
         ("[model]\nbroker = 'x'", 2, "model.broker", "it belongs in [engine]"),
         ("[model]\n\napi_key = 'sk-secret'", 3, "model.api_key", "does not belong in this file"),
-        ("[model]\nprovider = 'vertex'", 2, "model.provider", "not supported yet"),
-        ("[model]\nprovider = 'acme'", 2, "model.provider", "the only provider"),
+        ("[model]\nprovider = 'acme'", 2, "model.provider", '"anthropic", "bedrock" or "vertex"'),
+        ("[model]\nprovider = 5", 2, "model.provider", '"anthropic", "bedrock" or "vertex"'),
+        ("[model]\nthinking = 'deep'", 2, "model.thinking", "'adaptive', 'budget' or 'none'"),
+        ("[model]\nwindow = 10", 2, "model.window", "greater than or equal to 1000"),
         ("[model]\nbase_url = 'gateway:80'", 2, "model.base_url", "https://host"),
         ("[model]\neffort = 'max'", 2, "model.effort", "'off', 'low', 'medium' or 'high'"),
         ("[model]\nprice = {input = -1, output = 1}", 2, "model.price.input", "greater than or equal to 0"),
@@ -168,6 +171,23 @@ def test_journals_are_kept_at_least_as_long_as_sessions() -> None:
     assert (caught.value.line, caught.value.field) == (1, "keep")
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"), [("3/15", ("3", "15")), (" $0.10/$0.5 ", ("0.10", "0.5")), ("0/0", ("0", "0"))]
+)
+def test_rates(text: str, expected: tuple[str, str]) -> None:
+    """Dollars per million tokens in and out, with or without the sign."""
+    found = rates(text)
+    assert (found.input, found.output) == (Decimal(expected[0]), Decimal(expected[1]))
+    assert found.cache_read is None
+
+
+@pytest.mark.parametrize("text", ["", "3", "3/", "/15", "3/15/2", "-3/15", "3,5/15", "inf/1"])
+def test_what_are_no_rates(text: str) -> None:
+    """One number alone, other signs and other currencies are refused with an example."""
+    with pytest.raises(ValueError, match='"3/15"'):
+        rates(text)
+
+
 @given(st.integers(0, 100), st.integers(0, 59), st.integers(1, 59))
 def test_every_duration_adds_up(hours: int, minutes: int, rest: int) -> None:
     """1h2m3s is the sum of its parts."""
@@ -206,3 +226,19 @@ def test_every_key_of_the_template_is_true() -> None:
     assert full.limits.until == time(7)
     named = set(re.findall(r"(?m)^(?:\[)?(\w+)(?:\]| =)", keys)) | set(re.findall(r"(\w+) = [\d.]+", keys))
     assert {path[-1] for path in _paths(Config)} - named == {"cache_write_1h"}
+
+
+def test_limits_of_runs_and_turns_and_what_becomes_of_the_state_file() -> None:
+    """All of them optional; nothing is capped by default but the night and the unit."""
+    plain = parse("")
+    assert (plain.limits.run, plain.limits.turns, plain.limits.hours, plain.limits.stale_after) == (None, None, None, 3)
+    assert plain.state.commit is False
+    text = '[limits]\nrun = "$20"\nturns = 9\nrun_turns = 90\nnight_turns = 900\nhours = 7.5\nstale_after = 0\n'
+    given = parse(f"{text}[state]\ncommit = true\n")
+    assert (given.limits.run, given.limits.run_turns, given.limits.night_turns) == (Decimal(20), 90, 900)
+    assert (given.limits.hours, given.limits.stale_after, given.state.commit) == (7.5, 0, True)
+    for wrong in ("hours = 0", "turns = 0", "stale_after = -1", 'run = "$0"'):
+        with pytest.raises(ConfigError, match=wrong.split()[0]):
+            parse(f"[limits]\n{wrong}\n")
+    with pytest.raises(ConfigError, match=r"state\.commit"):
+        parse('[state]\ncommit = "yes"\n')

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher import journal as j
-from dispatcher.decide import Block, HandOut, Limits, Plan, View, decide
+from dispatcher.decide import Block, HandOut, Limits, Plan, View, decide, untouched
 from dispatcher.ledger import Ledger
 from dispatcher.state import Bucket, State
 
@@ -63,6 +63,40 @@ def test_a_new_attempt_starts_at_epoch_one_and_a_resumed_one_goes_on() -> None:
     question = reported(verdict("a", "block", question="?", pause_seq=3))
     answered = (ordered("a"), question, asked("answer", "a", text="x"))
     assert plan(state(open="a"), *answered).hand_outs == (HandOut("a", 1, 2, None),)
+
+
+def killed(name: str, times: int, step: int = 0) -> list[Any]:
+    """So many hand-outs whose worker died, each `step` steps further on than the one before."""
+    return [
+        entry
+        for number in range(1, times + 1)
+        for entry in (ordered(name, 1, number), lost(name, 1, number, step=step * number))
+    ]
+
+
+def test_a_unit_that_lost_two_workers_runs_alone_when_nothing_else_is_left() -> None:
+    """It may be the one that takes the others' process along: nothing beside it, and it does not hold them up."""
+    where = state(open="a b c")
+    assert handed(plan(where, *killed("a", 1))) == ["a", "b"]
+    assert handed(plan(where, *killed("a", 2))) == ["b", "c"]
+    assert handed(plan(where, *killed("a", 2), ordered("b"))) == ["c"]
+    assert handed(plan(where, *killed("a", 2), ordered("b"), ordered("c"))) == []
+    assert handed(plan(state(open="a"), *killed("a", 2))) == ["a"]
+    assert handed(plan(where, *killed("a", 2), ordered("a", 1, 3))) == []
+    assert handed(plan(state(open="a b"), *killed("a", 2), *killed("b", 2))) == ["a"]
+    assert not plan(where, *killed("a", 2), ordered("b"), ordered("c")).idle
+
+
+def test_a_unit_whose_worker_always_dies_is_blocked_whether_it_gets_on_or_not() -> None:
+    """After three losses in the same place, or seven in all: alone after four."""
+    (block,) = plan(state(open="a"), *killed("a", 3)).blocks
+    assert block == Block("a", "infrastructure: its worker was lost 3 times without progress")
+    assert plan(state(open="a"), *killed("a", 6, step=5)).blocks == ()
+    (block,) = plan(state(open="a"), *killed("a", 7, step=5)).blocks
+    assert block == Block("a", "infrastructure: its worker was lost 7 times")
+    assert handed(plan(state(open="a b"), *killed("a", 3, step=5))) == ["a", "b"]
+    assert handed(plan(state(open="a b"), *killed("a", 4, step=5))) == ["b"]
+    assert plan(state(open="a"), *killed("a", 7, step=5), asked("retry", "a")).blocks == ()
 
 
 def test_what_is_in_flight_or_waits_for_its_merge_is_left_alone() -> None:
@@ -165,9 +199,9 @@ def test_the_nights_limit_counts_what_is_spent_and_what_is_reserved() -> None:
     assert handed(two) == ["a", "b"]
     assert not two.short
     flying = plan(state(open="b"), ordered("a", reserve=dollars("5")), limits=money("9"), units={"a": unit("a")})
-    assert (handed(flying), flying.short, flying.idle) == ([], False, False)
+    assert (handed(flying), flying.short, flying.idle) == ([], "", False)
     over = plan(state(open="b", tried="a"), *spent("a", "4.5"), limits=money("9", "5"))
-    assert (handed(over), over.short, over.idle) == ([], True, True)
+    assert (handed(over), over.short, over.idle) == ([], "the night's limit of $9", True)
 
 
 def test_a_run_hands_out_at_most_so_many_distinct_units() -> None:
@@ -218,3 +252,104 @@ def test_whatever_happened_a_plan_is_sane(entries: list[object], slots: int, clo
     for one in found.hand_outs:  # identity never goes back (rule 1)
         before = ledger.unit(one.unit)
         assert (one.attempt, one.epoch) > (before.attempt, before.epoch)
+
+
+def ended(run: int, *names: str, detail: str = "--limit 1") -> j.RunEnded:
+    return j.RunEnded(run=run, reason="limit", detail=detail, untouched=list(names))
+
+
+def test_units_that_share_a_group_never_run_together() -> None:
+    """One after the other, from the top; others pass them by."""
+    units = {name: unit(name, exclusive=("db",)) for name in ("a", "b")}
+    limits = Limits(None, None, 3, 4)
+    assert handed(plan(state(open="a b c"), units=units, limits=limits)) == ["a", "c"]
+    flying = plan(state(open="a b c"), ordered("a"), units=units, limits=limits)
+    assert (handed(flying), flying.idle) == (["c"], False)
+    assert handed(plan(state(open="b", tried="a"), *failed("a", 1), units=units, limits=limits)) == ["b"]
+
+
+def test_a_unit_waits_for_those_at_work_that_its_last_attempt_conflicts_with() -> None:
+    """Also while they wait for their merge; then it goes on."""
+    conflicts = {"a": {"b"}}
+    entries = (*failed("a", 1), ordered("b"))
+    assert handed(plan(state(open="b c", tried="a"), *entries, conflicts=conflicts)) == ["c"]
+    passed = (*entries, reported(verdict("b", "pass")))
+    assert handed(plan(state(open="b", tried="a"), *passed, conflicts=conflicts)) == []
+    assert handed(plan(state(passed="b", tried="a"), *passed, merged("b"), conflicts=conflicts)) == ["a"]
+
+
+def test_two_that_conflict_are_not_handed_out_together() -> None:
+    """The one that is higher goes first."""
+    entries = (*failed("a", 1), *failed("b", 1))
+    assert handed(plan(state(tried="a b"), *entries, conflicts={"b": {"a"}, "a": {"b"}})) == ["a"]
+
+
+def test_an_archived_unit_counts_when_the_base_holds_it() -> None:
+    """A unit of that name in this night counts for itself."""
+    units = {"b": unit("b", after=("old",))}
+    where = state(open="b")
+    assert handed(plan(where, units=units)) == []
+    assert handed(plan(where, units=units, archived={"old": False})) == []
+    assert handed(plan(where, units=units, archived={"old": True})) == ["b"]
+    assert handed(plan(state(open="b", tried="old"), units=units, archived={"old": True})) == ["old"]
+
+
+def test_an_attempt_whose_base_lacks_what_the_unit_needs_is_begun_anew() -> None:
+    """On the tip; else it goes on where it was."""
+    entries = (ordered("a"), lost("a"))
+    assert plan(state(open="a"), *entries).hand_outs[0].attempt == 1
+    assert plan(state(open="a"), *entries, outdated={"a"}).hand_outs == (HandOut("a", 2, 1, None),)
+
+
+def test_a_unit_that_was_ready_in_three_runs_and_never_handed_out_is_blocked() -> None:
+    """With how the last of them ended; 0 switches it off."""
+    entries = [ended(n, "b") for n in (1, 2, 3)]
+    (block,) = plan(state(open="a b"), *entries).blocks
+    assert block == Block("b", "ready in 3 runs and never handed out; the last run ended: --limit 1")
+    assert plan(state(open="a b"), *entries[:2]).blocks == ()
+    assert plan(state(open="a b"), *entries, limits=Limits(None, None, 3, 2, stale_after=0)).blocks == ()
+
+
+def test_a_hand_out_or_a_persons_word_starts_the_count_of_runs_anew() -> None:
+    """A run in which it was not ready neither counts nor breaks the row."""
+    two = [ended(1, "a"), ended(2, "a")]
+    assert plan(state(open="a"), *two, ended(3), ended(4, "a")).blocks != ()
+    assert plan(state(open="a"), *two, asked("retry", "a"), ended(3, "a")).blocks == ()
+    handed_out = (ordered("a"), reported(release("a", "stopped")))
+    assert plan(state(open="a"), *two, *handed_out, ended(3, "a")).blocks == ()
+
+
+def test_untouched_is_what_was_ready_and_not_handed_out() -> None:
+    """Not what waits for another, is at work, or was handed out before."""
+    units = {"c": unit("c", after=("a",))} | {name: unit(name) for name in "abd"}
+    view = View(state(open="a b c d"), units, Ledger().extend([ordered("d")]), NO_MONEY, handed_out={"a"})
+    assert untouched(view) == ["b"]
+
+
+def test_a_run_begins_at_most_so_many_attempts() -> None:
+    """One that only goes on does not count."""
+    limits = Limits(None, None, 3, 4, hand_outs=2)
+    assert handed(plan(state(open="a b c"), limits=limits)) == ["a", "b"]
+    going_on = plan(state(open="a c"), ordered("a"), lost("a"), limits=limits, begun=2)
+    assert (handed(going_on), going_on.capped) == (["a"], True)
+
+
+def test_nothing_is_begun_that_cannot_finish_before_the_run_must_end() -> None:
+    """As far as the quickest attempt so far tells; what was begun goes on."""
+    quick = [ordered("x"), reported(verdict("x", "fail", seconds=60.0))]
+    found = plan(state(open="a"), *quick, seconds_left=59.0)
+    assert (handed(found), found.late, found.idle) == ([], True, True)
+    assert handed(plan(state(open="a"), *quick, seconds_left=61.0)) == ["a"]
+    assert handed(plan(state(open="a"), seconds_left=1.0)) == ["a"]
+    assert handed(plan(state(open="a"), *quick, ordered("a"), lost("a"), seconds_left=5.0)) == ["a"]
+
+
+@pytest.mark.parametrize("reason", ["disk", "model", "key", "spend", "busy", "stopped", "shutdown"])
+def test_infrastructure_is_never_an_attempt(reason: str) -> None:
+    """A disk, the API, a key, a lost host: the same attempt goes on, and no failure is counted."""
+    entries = (ordered("a"), reported(release("a", reason)))
+    assert plan(state(open="a"), *entries).hand_outs == (HandOut("a", 1, 2, None),)
+    facts = Ledger().extend(entries).unit("a")
+    assert (facts.failures, facts.conflicts, facts.lessons) == (0, 0, [])
+    lost_twice = (ordered("a"), lost("a"), ordered("a", 1, 2), lost("a", 1, 2, claimed=False))
+    assert Ledger().extend(lost_twice).unit("a").failures == 0

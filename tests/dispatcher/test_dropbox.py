@@ -11,7 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher import dropbox
-from dispatcher.dropbox import Answer, Approve, Cancel, Deny, Request, Retry, Stop, Tell, done, drop, pending
+from dispatcher.dropbox import (
+    Answer,
+    Approve,
+    Block,
+    Cancel,
+    Deny,
+    Pause,
+    Request,
+    Resume,
+    Retry,
+    Stop,
+    Tell,
+    Unblock,
+    done,
+    drop,
+    peek,
+    pending,
+    was_refused,
+)
 from dispatcher.errors import EngineError
 
 
@@ -32,6 +50,10 @@ def test_what_is_dropped_is_pending_until_done(tmp_path: Path) -> None:
         Tell(unit="a", text="look at b.py"),
         Retry(unit="b"),
         Cancel(unit="c"),
+        Block(unit="c", reason="not tonight"),
+        Unblock(unit="c"),
+        Pause(),
+        Resume(),
         Stop(),
     ]
     paths = [drop(folder, request) for request in asked]
@@ -122,6 +144,21 @@ def test_strange_files_neither_hang_nor_lead_elsewhere(tmp_path: Path) -> None:
     assert [path for path, _ in pending(folder)] == [good]
     assert set(rejected(folder)) == {"1.json", secret.name, "3.json"}
     assert secret.exists()
+
+
+def test_whoever_only_looks_moves_nothing(tmp_path: Path) -> None:
+    """A look finds the requests and leaves what is none for the dispatcher to put aside, which then says why."""
+    assert peek(tmp_path / "nowhere") == []
+    good = Retry(unit="a")
+    drop(tmp_path, good)
+    bad = Stop()
+    (tmp_path / f"{bad.id}.json").write_text("broken")
+    assert peek(tmp_path) == [good]
+    assert was_refused(tmp_path, bad) == ""
+    assert not (tmp_path / "rejected").exists()
+    pending(tmp_path)
+    assert "JSON" in was_refused(tmp_path, bad)
+    assert was_refused(tmp_path, good) == ""
 
 
 def test_two_rejects_of_one_name_are_both_kept(tmp_path: Path) -> None:

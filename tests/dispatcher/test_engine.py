@@ -2,8 +2,11 @@
 
 import asyncio
 import os
+import shutil
 import signal
 import stat
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +19,7 @@ from dispatcher.config import EngineConfig
 from dispatcher.engine import Engine, External, redis_executable, start, worker_command
 from dispatcher.errors import EngineError
 from dispatcher.home import Home
+from worktrees.errors import LockBusy
 from worktrees.files import FileLock
 
 
@@ -125,6 +129,53 @@ async def test_a_broker_in_the_config_is_somebody_elses(home: Home, redis_server
     away = start(home, 4, EngineConfig(broker=f"redis+socket://{tmp_path}/none"))
     with pytest.raises(EngineError, match=r"\[engine\] broker"):
         await away.start()
+
+
+def test_a_child_whose_parent_died_before_it_asked_to_die_with_it_does_nothing(home: Home, tmp_path: Path) -> None:
+    """The race between fork and PDEATHSIG: it finds another parent than the one that started it (rule 2)."""
+    tools = tmp_path / "tools"
+    tools.mkdir()
+    slow = tools / "setpriv"
+    slow.write_text(f'#!/bin/sh\nsleep 0.5\nexec "{shutil.which("setpriv")}" "$@"\n')
+    slow.chmod(0o755)
+    starts = (
+        "import sys, time; from pathlib import Path; from dispatcher.config import EngineConfig\n"
+        "from dispatcher.engine import Engine; from dispatcher.home import Home\n"
+        "home = Home(Path(sys.argv[1]), runtime=Path(sys.argv[1]).parent)\n"
+        "engine = Engine(home, 1, EngineConfig()); engine._lock.acquire()\n"
+        "engine._spawn('it', ['touch', sys.argv[2]], {'PATH': '/usr/bin:/bin'})\n"
+        "print('started', flush=True); time.sleep(60)\n"
+    )
+
+    def went(*, killed: bool) -> bool:
+        made = tmp_path / f"made-{killed}"
+        parent = subprocess.Popen(
+            [sys.executable, "-c", starts, home.root, made],
+            env={**os.environ, "PATH": f"{tools}:{os.environ['PATH']}", "PYTHONPATH": str(Path(__file__).parents[2])},
+            stdout=subprocess.PIPE,
+        )
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"started\n"
+        if killed:
+            parent.kill()
+        deadline = time.monotonic() + 30
+        while not made.exists() and time.monotonic() < deadline and not (killed and _is_free(home.engine_lock)):
+            time.sleep(0.02)
+        parent.kill()
+        parent.communicate()
+        return made.exists()
+
+    assert went(killed=False)
+    assert not went(killed=True)
+
+
+def _is_free(lock: Path) -> bool:
+    """Whether nobody that inherited the lock is alive."""
+    try:
+        with FileLock(lock):
+            return True
+    except LockBusy:
+        return False
 
 
 def test_which_redis_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,6 +132,8 @@ def test_a_unit_at_work_is_left_alone(night: OldNight) -> None:
 def test_a_journal_that_is_not_the_nights(night: OldNight) -> None:
     """Missing, of another night, with revisions or attempts that go back."""
     night.home.night(NIGHT).mkdir(parents=True)
+    assert said(night.look()) == []  # a run was killed as it minted the night: it never began
+    night.log("a", 1, session("a", "fail"))
     assert ["is missing or empty" in line for line in said(night.look())] == [True]
     night.journal(started("1130-zzz"), wrote(2, open="a"), wrote(1, open="a"), ordered("a", 2), ordered("a", 1))
     lines = "\n".join(said(night.look()))

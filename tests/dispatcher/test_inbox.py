@@ -1,6 +1,7 @@
 """What workers report and people ask: journalled once, obeyed once, acknowledged only then."""
 
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +107,29 @@ async def test_without_redis_everybody_waits(desk: Desk, redis_server: Any) -> N
     assert len(desk.reports()) == 1
 
 
+async def test_a_branch_that_a_crash_kept_from_being_set_is_set_when_the_report_comes_again(desk: Desk) -> None:
+    """It was journalled and not acknowledged. What was refused, or is of another hand-out, never moves a branch."""
+    desk.book.note(ordered("a", 1, 2))
+    report, old = (verdict("a", "pass", epoch=epoch, commit=desk.commit) for epoch in (2, 1))
+    desk.book.note(reported(report))
+    desk.inbox.take(old)
+    desk.inbox.take(old)
+    assert desk.repository.read_ref(unit_ref(NIGHT, "a", 1)) is None
+    desk.inbox.take(report)
+    assert desk.repository.read_ref(unit_ref(NIGHT, "a", 1)) == desk.commit
+
+
+def test_what_lies_in_the_outbox_is_gone_once_the_journal_has_it(desk: Desk, tmp_path: Path) -> None:
+    """Its worker may be dead, and a run with nothing left to do starts none that could hear of it."""
+    desk.book.note(NightStarted(night=NIGHT, title="t", base="b", base_name="m"), ordered("a"))
+    outbox = Outbox(tmp_path / "outbox")
+    for _ in range(2):
+        outbox.put(verdict("a", "fail"))
+        desk.inbox.collect_left_over(outbox)
+        assert outbox.pending() == []
+    assert len(desk.reports()) == 1
+
+
 def test_what_lies_in_the_outbox_is_taken_for_this_night_alone(desk: Desk, tmp_path: Path) -> None:
     """Other nights' reports are left for their own runs."""
     outbox = Outbox(tmp_path / "outbox")
@@ -145,13 +169,14 @@ QUESTION = reported(verdict("a", "block", question="?", pause_seq=1))
     ("request_", "entries", "bucket", "why_not"),
     [
         (dropbox.Answer(unit="a", text="x"), [ordered("a"), QUESTION], "blocked", ""),
-        (dropbox.Answer(unit="a", text="x"), [ordered("a")], "open", "it has asked nothing"),
+        (dropbox.Answer(unit="a", text="x"), [ordered("a")], "open", "it has asked nothing, or has its answer already"),
         (dropbox.Retry(unit="a"), failed("a", 1), "tried", ""),
         (dropbox.Retry(unit="a"), [ordered("a")], "open", "it is being worked on"),
         (dropbox.Retry(unit="a"), [ordered("a"), reported(verdict("a", "pass"))], "open", "it has passed"),
         (dropbox.Retry(unit="a"), [ordered("a"), merged("a")], "passed", "it has passed"),
         (dropbox.Retry(unit="nobody"), [], "open", "there is no such unit"),
-        (dropbox.Tell(unit="a", text="x"), [], "open", "tell is not available in this version"),
+        (dropbox.Tell(unit="a", text="x"), [], "open", ""),
+        (dropbox.Pause(), [], "open", ""),
     ],
 )
 def test_which_requests_are_obeyed(desk: Desk, request_: Any, entries: list[Any], bucket: str, why_not: str) -> None:
@@ -160,6 +185,13 @@ def test_which_requests_are_obeyed(desk: Desk, request_: Any, entries: list[Any]
     asked = desk.ask(request_, State("Ours").add("a", Bucket(bucket)))
     assert (asked.obeyed, asked.reason) == (not why_not, why_not)
     assert (why_not or "done") in desk.display.notes[-1]
+
+
+def test_a_stop_that_was_left_behind_ends_nothing(desk: Desk) -> None:
+    """It lay there before this process was: the run that it was meant for has ended."""
+    asked = desk.ask(dropbox.Stop(at=datetime.now(UTC) - timedelta(hours=8)))
+    assert (asked.obeyed, asked.reason) == (False, "the run that it was meant for has ended")
+    assert desk.endings == []
 
 
 def test_a_request_that_comes_back_is_obeyed_once(desk: Desk) -> None:

@@ -8,6 +8,7 @@ from entries import NIGHT, asked, merged, ordered, reported, started, verdict
 
 from dispatcher import journal as j
 from dispatcher.errors import EngineError
+from dispatcher.revisions import Splice
 from workers.log import Log
 
 ENTRIES = [
@@ -25,7 +26,10 @@ ENTRIES = [
     asked("retry", "a"),
     j.Edited(obeyed=["x"], refused=[], retried=["a"]),
     j.Written(rev=1, text="# Loop State: ünïcode\n", moves=["a: open → passed"]),
-    j.RunEnded(run=1, reason="done"),
+    j.Written(rev=2, moves=["a: open → passed"], change=(Splice(at=3, cut=1, put=("- a",)),)),
+    j.StateCommitted(ref="refs/heads/x", old="o" * 40, new="n" * 40, is_done=False),
+    j.Archived(text="# Loop State: x\n", units=["a"], left="# Loop State: x\n"),
+    j.RunEnded(run=1, reason="done", untouched=["b"]),
 ]
 
 

@@ -100,6 +100,8 @@ def test_only_claimed_losses_without_progress_count() -> None:
     assert facts(ordered("a"), lost("a"), ordered("a", 1, 2), lost("a", 1, 2)).losses == 2
     assert facts(ordered("a"), lost("a", step=2), ordered("a", 1, 2), lost("a", 1, 2, step=5)).losses == 1
     assert facts(ordered("a"), lost("a", step=5), ordered("a", 1, 2), lost("a", 1, 2, step=5)).losses == 2
+    again = facts(ordered("a"), lost("a", step=5), ordered("a", 1, 2), lost("a", 1, 2, step=6))
+    assert (again.losses, again.lost_in_all) == (2, 2)  # the step it was lost in, begun anew: no progress
 
 
 def test_an_attempt_s_cost_is_the_newest_sum_of_its_session() -> None:
@@ -246,3 +248,21 @@ def test_units_know_nothing_of_each_other() -> None:
     """A stranger has no history, and asking for it makes none."""
     ledger = fold(*failed("a", 1))
     assert ledger.unit("b") == UnitFacts()
+
+
+def test_a_failure_of_a_unit_that_a_person_blocked_meanwhile_is_not_due_for_ever() -> None:
+    """Else it would be moved to `tried` the moment that somebody unblocks it."""
+    blocked = State("Ours", "1130-k3v", 2).add("a", Bucket.blocked, "mine")
+    ledger = fold(written(1, render(blocked)), *failed("a", 1), written(2, render(blocked)))
+    assert ledger.due == {}
+    assert ledger.unit("a").failures == 1
+    ready = State("Ours", "1130-k3v", 2).add("a")
+    assert fold(written(1, render(ready)), *failed("a", 1), written(2, render(ready))).due != {}
+
+
+def test_runs_that_passed_a_unit_over_are_counted_until_it_is_handed_out() -> None:
+    """From how each run ended; a person's retry begins anew, too."""
+    over = [j.RunEnded(run=n, reason="limit", untouched=["a"]) for n in (1, 2)]
+    assert facts(*over).passed_over == 2
+    assert facts(*over, ordered("a")).passed_over == 0
+    assert facts(*over, asked("retry", "a")).passed_over == 0

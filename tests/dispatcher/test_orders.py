@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from entries import dollars, ordered, reported, unit, verdict
+from entries import asked, dollars, failed, ordered, release, reported, unit, verdict
 
 from dispatcher.config import parse
 from dispatcher.decide import HandOut
@@ -109,3 +109,33 @@ def test_a_price_in_the_config_wins_and_an_unknown_one_stays_unknown() -> None:
     assert known is not None
     assert (known.input, known.output, known.cache_read, known.cache_write) == (4, 20, 4, 5)
     assert agent_of(parse('[model]\nname = "claude-nobody"\n')).price is None
+
+
+def test_each_attempt_has_the_agent_that_the_unit_names_for_it() -> None:
+    """Counted since the last retry; infrastructure's trouble keeps the agent; without a name it is the usual one."""
+    named = unit("a", attempts=("coder", "coder-high"))
+    assert order(named).agent.name == "coder"
+    assert order(named, *failed("a", 1), attempt=2).agent.name == "coder-high"
+    assert order(named, *failed("a", 2), attempt=3).agent.name == "coder-high"
+    assert order(named, ordered("a"), reported(release("a", "model"))).agent.name == "coder"
+    assert order(named, *failed("a", 2), asked("retry", "a"), attempt=3).agent.name == "coder"
+    assert order(unit("a")).agent.name == "coder"
+
+
+def test_an_order_has_no_more_rounds_than_the_unit_has_turns_left() -> None:
+    """And its notes tell the last attempt in full."""
+    history = (ordered("a"), reported(verdict("a", "fail", note="red", summary="Half.")))
+    facts = Ledger().extend(history).unit("a")
+    places: dict[str, Any] = {"repository": Path("/repository"), "home": Path("/home")}
+    few = HandOut("a", 2, 1, None, turns=2)
+    assert order_of(unit("a"), few, facts, CONFIG, night="n", base="b", run_id="r", **places).rounds == 2
+    found = order(unit("a"), *history, attempt=2)
+    assert found.rounds == 4
+    assert found.notes == ("attempt 1: red\n  It ended with the words:\n    Half.",)
+
+
+def test_when_a_session_is_compacted() -> None:
+    """The order says at which share of the window, and at most at how many tokens (spec A14)."""
+    plain, told = agent_of(CONFIG), agent_of(parse("[context]\ncompact_at = 0.5\ncap = 100000\n"))
+    assert (plain.compact_at, plain.context_cap) == (0.85, 400_000)
+    assert (told.compact_at, told.context_cap) == (0.5, 100_000)

@@ -108,7 +108,15 @@ def test_without_a_price_the_limits_would_mean_nothing() -> None:
     with pytest.raises(ConfigError) as caught:
         preflight.check_prices(parse('[model]\nname = "claude-nobody"\n'))
     assert caught.value.field == "model.price"
-    preflight.check_prices(parse('[model]\nname = "claude-nobody"\nprice = { input = 1, output = 2 }\n'))
+    assert "--price IN/OUT" in str(caught.value)
+    priced = '[model]\nname = "claude-nobody"\nprice = { input = 1, output = 2 }\n'
+    preflight.check_prices(parse(priced))
+    with pytest.raises(ConfigError) as caught:
+        preflight.check_prices(parse(priced + 'background = "claude-cheap"\n'))
+    assert caught.value.field == "model.background_price"
+    preflight.check_prices(parse(priced + 'background = "claude-haiku-5-5"\n'))
+    with pytest.raises(ConfigError):  # a cloud's own prices are not in the table
+        preflight.check_prices(parse('[model]\nprovider = "vertex"\n'))
 
 
 async def test_the_endpoint_is_asked_for_the_model_before_anything_costs(
@@ -128,6 +136,15 @@ async def test_the_endpoint_is_asked_for_the_model_before_anything_costs(
     with pytest.raises(BadInput) as refused:
         await preflight.check_model(config())
     assert refused.value.field == "ANTHROPIC_API_KEY"
+    monkeypatch.setenv("ANTHROPIC_API_KEY", server.key)
+    monkeypatch.delenv("AWS_BEARER_TOKEN_BEDROCK", raising=False)
+    with pytest.raises(ConfigError) as cheap:
+        await preflight.check_model(parse(f'[model]\nbase_url = "{server.url}"\nbackground = "claude-cheap"\n'))
+    assert cheap.value.field == "model.background"
+    monkeypatch.setattr("workers.model.key._is_there", lambda _: False)
+    with pytest.raises(BadInput, match="overnight\\[bedrock\\]") as extra:
+        await preflight.check_model(parse('[model]\nprovider = "bedrock"\nregion = "eu-west-1"\n'))
+    assert extra.value.field == "model.provider"
     with pytest.raises(EngineError) as away:
         await preflight.check_model(config(url="http://127.0.0.1:9"))
     assert away.value.component == "model"

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from dispatcher import journal as j
+from dispatcher.archive import ARCHIVE_PATH
 from dispatcher.config import Config, parse
 from dispatcher.errors import UnitFileError
 from dispatcher.ledger import Ledger
@@ -72,3 +73,21 @@ def test_attempts_are_the_units_own_or_the_configs(folder: Path) -> None:
     (folder / "a.md").write_text("---\nlimits: {attempts: 7}\n---\nDo a.\n")
     made = roster(folder)
     assert (made.attempts("a"), made.attempts("gone")) == (7, 3)
+
+
+def archive_one(folder: Path, unit: str, commit: str) -> None:
+    path = folder.parents[1] / ARCHIVE_PATH / "1130-k3v.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"# Loop State: x\n\n## commits\n- {unit}  {commit}\n\n## merged\n")
+
+
+def test_a_unit_may_come_after_an_archived_one(folder: Path) -> None:
+    """It is known, and counts when the base holds its commit; an unknown one is refused as ever."""
+    archive_one(folder, "old", "a" * 40)
+    (folder / "b.md").write_text("---\nafter: old\n---\nDo b.\n")
+    made = roster(folder)
+    assert made.landed("base", lambda base, commit: (base, commit) == ("base", "a" * 40)) == {"old": True}
+    assert made.landed("base", lambda *_: False) == {"old": False}
+    (folder / "c.md").write_text("---\nafter: never\n---\nDo c.\n")
+    with pytest.raises(UnitFileError, match="never"):
+        made.load()

@@ -1,6 +1,7 @@
 """Unit files: front matter read as text, faults with their lines, ids from goals, the graph, the digest."""
 
 import contextlib
+import os
 import re
 from decimal import Decimal
 from pathlib import Path
@@ -15,7 +16,9 @@ from dispatcher.state import ID_PATTERN, is_unit_id
 from dispatcher.units import (
     MAX_BYTES,
     UnitFile,
+    UnitFolder,
     UnitLimits,
+    agent_of_attempt,
     check_graph,
     digest,
     dump,
@@ -280,3 +283,58 @@ def test_the_digest_holds_what_a_verdict_depends_on() -> None:
     ]
     assert want not in others
     assert len(set(others)) == 5
+
+
+def test_a_unit_may_name_groups_and_an_agent_for_each_attempt() -> None:
+    """One name is a list of one; the last agent goes on; without a list it is the unit's agent, or nobody's."""
+    unit = parse("---\nexclusive: db\nattempts: [coder, coder-high]\nlimits: {turns: 7}\n---\nDo it.\n", Path("a.md"))
+    assert (unit.exclusive, unit.limits.turns) == (("db",), 7)
+    assert [agent_of_attempt(unit, begun) for begun in range(4)] == ["coder", *["coder-high"] * 3]
+    assert parse(dump(unit), Path("a.md")) == unit
+    assert agent_of_attempt(parse("---\nagent: careful\n---\nx\n", Path("a.md")), 2) == "careful"
+    assert agent_of_attempt(parse("x\n", Path("a.md")), 0) is None
+    with pytest.raises(UnitFileError, match="exclusive"):
+        parse("---\nexclusive: [a b]\n---\nx\n", Path("a.md"))
+
+
+def test_a_folder_reads_again_only_what_has_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same mapping while nothing changes; an edit, a new file and a deleted one are seen, and a broken one told."""
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.md").write_text(f"Do {name}.\n")
+        os.utime(tmp_path / f"{name}.md", (1, 1))
+    read: list[str] = []
+    monkeypatch.setattr("dispatcher.units.load", lambda path: read.append(path.name) or load(path))
+    folder = UnitFolder(tmp_path)
+    first = folder.load()
+    assert folder.load() is first
+    assert read == ["a.md", "b.md"]
+    (tmp_path / "a.md").write_text("Do more.\n")
+    assert folder.load()["a"].goal == "Do more."
+    assert read == ["a.md", "b.md", "a.md"]
+    (tmp_path / "b.md").unlink()
+    (tmp_path / "c.md").write_text("Do c.\n")
+    assert list(folder.load()) == ["a", "c"]
+    (tmp_path / "c.md").write_text("---\nx: 1\n---\n")
+    with pytest.raises(UnitFileError, match=r"c\.md"):
+        folder.load()
+    (tmp_path / "c.md").write_text("Mended.\n")
+    assert folder.load()["c"].goal == "Mended."
+
+
+def test_a_file_so_young_that_its_time_says_nothing_is_read_again(tmp_path: Path) -> None:
+    """Two writes within one tick of the clock look the same from outside."""
+    path = tmp_path / "a.md"
+    path.write_text("Do a.\n")
+    found = path.stat()
+    folder = UnitFolder(tmp_path)
+    folder.load()
+    path.write_text("Do b.\n")
+    os.utime(path, ns=(found.st_atime_ns, found.st_mtime_ns))
+    assert folder.load()["a"].goal == "Do b."
+
+
+def test_units_come_in_the_order_of_their_ids(tmp_path: Path) -> None:
+    """Not of their files' names, where `a-2.md` would stand before `a.md`."""
+    for name in ("a-2", "a", "b"):
+        (tmp_path / f"{name}.md").write_text("x\n")
+    assert list(load_all(tmp_path)) == ["a", "a-2", "b"]

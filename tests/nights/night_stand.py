@@ -15,12 +15,14 @@ from typing import Any
 import redis
 
 from dispatcher.home import Home
-from dispatcher.journal import MergeDone, Ordered, RunStarted, read_journal
+from dispatcher.journal import MergeDone, Ordered, Reported, RunStarted, read_journal
 from dispatcher.state import Bucket, State, parse, read
 from workers.log import read as read_log
 from workers.rehearsal import RehearsalServer, Script, running
 
 OVERNIGHT = Path(sys.executable).with_name("overnight")
+INJECTED = Path(__file__).with_name("injected")
+"""On PYTHONPATH it makes a night's own processes die at named calls, or their clocks jump."""
 PATIENCE = 120.0
 """Seconds until a run that should have ended is a failure: far more than it takes, machines are noisy."""
 
@@ -183,6 +185,11 @@ class Project:
     def overnight(self, *args: str, seconds: float = PATIENCE) -> Ended:
         """Run `overnight …` to its end."""
         return self.start(*args).wait(seconds)
+
+    def inject(self, **settings: str) -> None:
+        """Let the processes of later commands die, or their clocks jump, as `injected/sitecustomize.py` reads it."""
+        paths = [str(INJECTED), os.environ.get("PYTHONPATH", "")]
+        self.extra_env |= {"PYTHONPATH": os.pathsep.join(filter(None, paths)), **settings}
 
     def close(self) -> None:
         """End whatever a failed test left behind, and say what was said: pytest shows it when the test has failed."""
@@ -431,3 +438,56 @@ def orders(project: Project) -> list[tuple[str, int, int]]:
 def run_pids(project: Project) -> list[int]:
     """Return the process ids of the runs so far."""
     return [entry.pid for entry in project.journal(RunStarted)]
+
+
+def lost_answers(project: Project, units: tuple[str, ...]) -> int:
+    """Return how many model calls were made whose answer no log holds: each was asked for again, or will be."""
+    return sum(project.calls(unit) for unit in units) - sum(answers_of(project, units).values())
+
+
+# -- how a night ended ----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class End:
+    """What must be the same of a night with kills and without: who is where with which note, and the merged tree."""
+
+    buckets: dict[str, list[tuple[str, str]]]
+    tree: str
+
+
+def end_of(project: Project) -> End:
+    """Look at how a night has ended."""
+    state = project.state()
+    buckets = {str(bucket): sorted((one.id, one.note) for one in state.entries(bucket)) for bucket in Bucket}
+    return End(buckets, project.git("rev-parse", f"overnight/{state.night}/merged^{{tree}}"))
+
+
+def check_end(project: Project, wanted: End, units: tuple[str, ...]) -> None:
+    """The night ended as wanted, each session was begun once, nothing lies about, and `fsck` agrees."""
+    check_night(project, units)
+    assert end_of(project) == wanted
+    sessions = [log for unit in units for log in project.home.sessions(project.night(), unit).values()]
+    starts = [sum(record.type == "session/start" for record in read_log(log).records) for log in sessions]
+    assert starts == [1] * len(starts)
+    ordered = {(unit, attempt) for unit, attempt, _ in orders(project)}
+    assert len(sessions) == len(ordered), f"attempts ordered: {sorted(ordered)}"
+    check_branches(project)
+    check_nothing_lies_about(project)
+
+
+def check_branches(project: Project) -> None:
+    """Every attempt that was reported can be seen under a branch of its own."""
+    told = [entry.report for entry in project.journal(Reported) if entry.accepted and entry.report.kind == "verdict"]
+    wanted = {(report.unit, report.attempt): report.commit for report in told if report.commit is not None}
+    branches = {(unit, attempt): f"overnight/{project.night()}/unit/{unit}.{attempt}" for unit, attempt in wanted}
+    assert {key: project.git("rev-parse", branch) for key, branch in branches.items()} == wanted
+
+
+def check_nothing_lies_about(project: Project) -> None:
+    """No half-written file, no report on its way, no lock or process; and the records tell one story."""
+    found = project.overnight("fsck")
+    assert found.code == 0, found.text
+    folders = (project.root / ".overnight", project.home.outbox)
+    assert [path.name for folder in folders for path in folder.rglob("*.tmp")] == []
+    assert project.workers() == project.redis() == []

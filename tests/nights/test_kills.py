@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from night_stand import (
     answers_of,
     asked_again,
     check_night,
+    check_nothing_lies_about,
     made_by,
     makes,
     plays,
@@ -29,7 +31,8 @@ MakeNight = Callable[..., Project]
 SLOTS = 2
 FEW = 3
 """Kills a scenario in `make test`; `make soak` has MANY."""
-MANY = 20
+MANY = 100
+PER_NIGHT = 5
 
 
 def five_slow_units(night: MakeNight) -> Project:
@@ -58,6 +61,16 @@ def both(project: Project, run: Any, rng: random.Random) -> None:
     dispatcher(project, run, rng)
 
 
+def redis(project: Project, run: Any, rng: random.Random) -> None:
+    for found in project.redis():
+        with suppress(ProcessLookupError):
+            os.kill(found, signal.SIGKILL)
+
+
+def anything(project: Project, run: Any, rng: random.Random) -> None:
+    rng.choice([dispatcher, worker, both, redis])(project, run, rng)
+
+
 def go_through(project: Project, kill: Callable[..., None], kills: int, seed: int) -> int:
     """Kill again and again at random moments until the night has ended; return how often."""
     rng = random.Random(seed)
@@ -66,12 +79,12 @@ def go_through(project: Project, kill: Callable[..., None], kills: int, seed: in
     while True:
         run = project.start("run", "-j", str(SLOTS))
         while run.process.poll() is None and done < kills:
-            time.sleep(rng.uniform(0.3, 3.0) if kill is not worker else rng.uniform(0.5, 1.5))
-            if run.process.poll() is None and (kill is not worker or project.workers()):
+            time.sleep(rng.uniform(0.5, 1.5) if kill in (worker, redis) else rng.uniform(0.3, 3.0))
+            if run.process.poll() is None and (kill not in (worker, redis) or project.workers()):
                 kill(project, run, rng)
                 done += 1
-                if kill is not worker:
-                    break
+            with suppress(subprocess.TimeoutExpired):
+                run.process.wait(0.05)  # who was killed is not gone at once
         ended = run.wait()
         assert time.monotonic() < deadline, f"no end in sight after {done} kills: {ended.text}"
         assert ended.code in (0, -signal.SIGKILL), ended.text
@@ -84,6 +97,11 @@ def check(project: Project, kills: int) -> None:
     """All passed, each merged once; no answer that was flushed was asked for again."""
     check_night(project, NAMES)
     assert sorted(project.ids("passed")) == sorted(NAMES)
+    merged = f"overnight/{project.night()}/merged"
+    made = {made_by(name): "made" for name in NAMES}
+    assert set(project.git("ls-tree", "-r", "--name-only", merged).splitlines()) == {"README.md", *made}
+    assert {file: project.git("show", f"{merged}:{file}") for file in made} == made
+    check_nothing_lies_about(project)
     assert len(asked_again(project)) <= kills * SLOTS
     answers = answers_of(project, NAMES)
     lost = {unit: project.calls(unit) - answers[unit] for unit in NAMES}
@@ -113,8 +131,8 @@ def test_a_kill_at_a_random_moment_costs_at_most_the_step_in_flight(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kill", [dispatcher, worker, both])
-@pytest.mark.parametrize("batch", range(MANY // 5))
-def test_twenty_kills_cost_no_more(night: MakeNight, kill: Callable[..., None], batch: int) -> None:
-    """Twenty random moments of each, five a night."""
-    scenario(night, kill, 5)
+@pytest.mark.parametrize("kill", [dispatcher, worker, both, redis, anything])
+@pytest.mark.parametrize("batch", range(MANY // PER_NIGHT // 5))
+def test_a_hundred_kills_cost_no_more(night: MakeNight, kill: Callable[..., None], batch: int) -> None:
+    """A hundred random moments, five a night, of Redis too: the night ends as it does without kills."""
+    scenario(night, kill, PER_NIGHT)

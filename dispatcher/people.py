@@ -1,0 +1,116 @@
+"""People: what they may ask of a night, and what waits for them. Pure: commands and dispatcher say the same of both.
+
+Whatever is asked twice changes nothing the second time.
+"""
+
+import shlex
+from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from dispatcher import dropbox, forks, moves
+from dispatcher.ledger import Ledger, UnitFacts
+from dispatcher.state import Bucket, State
+
+__all__ = ["Events", "Waiting", "refusal", "waiting", "without_deleted"]
+
+Events = Callable[[str, int], int]
+"""Says how many events the session of a unit's attempt holds."""
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """One thing that waits for a person. `commands` are what to type, each whole but for a person's own words.
+
+    `said` is what lies in the drop-box about it already, for the next run to take up.
+    """
+
+    unit: str
+    what: Literal["question", "approval", "blocked"]
+    words: str
+    commands: tuple[str, ...]
+    said: str = ""
+
+
+def waiting(state: State, ledger: Ledger, dropped: Iterable[dropbox.Request] = ()) -> list[Waiting]:
+    """Return everything that waits for a person: questions and approvals first, then what is blocked otherwise."""
+    said = {getattr(request, "unit", ""): request.kind for request in dropped}
+    found = [_asking(unit, facts, said.get(unit, "")) for unit, facts in ledger.units.items() if facts.question]
+    asking = {one.unit for one in found}
+    for entry in state.entries(Bucket.blocked):
+        if entry.id not in asking:
+            commands = (f"overnight log {entry.id}", f"overnight retry {entry.id}")
+            found.append(Waiting(entry.id, "blocked", entry.note, commands, said.get(entry.id, "")))
+    return found
+
+
+def _asking(unit: str, facts: UnitFacts, said: str) -> Waiting:
+    assert facts.question is not None
+    name = shlex.quote(unit)
+    if facts.question.approval is not None:
+        commands = (f"overnight approve {name}", f'overnight deny {name} "why"')
+        return Waiting(unit, "approval", facts.question.approval, commands, said)
+    return Waiting(unit, "question", facts.question.question or "", (f'overnight answer {name} "…"',), said)
+
+
+def refusal(
+    request: dropbox.Request,
+    state: State,
+    ledger: Ledger,
+    *,
+    events: Events = lambda _unit, _attempt: 0,
+    since: datetime | None = None,
+    is_running: bool = True,
+) -> str | None:
+    """Return why a request cannot be obeyed as things are, None when it can.
+
+    `events` says how many events a unit's attempt has stored; `since` is when the run's process started. Without a run
+    nobody knows who is still at work: the next one does before it obeys.
+    """
+    if isinstance(request, dropbox.Stop):
+        is_old = since is not None and request.at < since
+        return "the run that it was meant for has ended" if is_old else None
+    if isinstance(request, dropbox.Pause | dropbox.Resume):
+        return None
+    bucket, facts = state.bucket_of(request.unit), ledger.unit(request.unit)
+    if bucket is None:
+        return "there is no such unit"
+    if isinstance(request, dropbox.Answer | dropbox.Approve | dropbox.Deny):
+        return _of_answer(request, facts)
+    if isinstance(request, dropbox.Fork):
+        stored = events(request.unit, request.attempt)
+        return forks.refusal(request, bucket, facts, stored, in_flight=facts.in_flight and is_running)
+    if bucket is Bucket.passed or facts.waiting is not None:
+        return "it has passed"
+    if isinstance(request, dropbox.Retry) and facts.in_flight and is_running:
+        return "it is being worked on"
+    return _of_unblock(request, facts) if isinstance(request, dropbox.Unblock) else None
+
+
+def _of_answer(request: dropbox.Answer | dropbox.Approve | dropbox.Deny, facts: UnitFacts) -> str | None:
+    """An answer needs a question, a yes or no an approval that is pending; each is taken once."""
+    unit, wants_approval = request.unit, not isinstance(request, dropbox.Answer)
+    if facts.question is None:
+        has_answer = ", or has its answer already"
+        return f"it waits for no approval{has_answer}" if wants_approval else f"it has asked nothing{has_answer}"
+    if wants_approval and facts.question.approval is None:
+        return f'it waits for an answer: `overnight answer {unit} "…"`'
+    if not wants_approval and facts.question.approval is not None:
+        return f'it waits for a yes or a no: `overnight approve {unit}`, or `overnight deny {unit} "why"`'
+    return None
+
+
+def _of_unblock(request: dropbox.Unblock, facts: UnitFacts) -> str | None:
+    if facts.question is not None:
+        return f"it waits for an answer: {' or '.join(_asking(request.unit, facts, '').commands)}"
+    return f"it was cancelled; `overnight retry {request.unit}` brings it back" if facts.is_cancelled else None
+
+
+def without_deleted(state: State, ledger: Ledger, has_file: Callable[[str], bool]) -> State:
+    """Return the state without the units that a person cancelled and whose files they have deleted."""
+    cancelled: Collection[str] = [unit for unit, facts in ledger.units.items() if facts.is_cancelled]
+    for unit in cancelled:
+        if state.bucket_of(unit) is Bucket.blocked and not has_file(unit):
+            state = moves.remove(state, unit)
+    return state

@@ -1,0 +1,83 @@
+"""Units from other loops' files, and the night as JSON."""
+
+import json
+from typing import Any
+
+import pytest
+from entries import COMMIT, failed, merged, ordered, unit
+
+from dispatcher.errors import BadInput
+from dispatcher.ledger import Ledger
+from dispatcher.porting import document, read_list
+from dispatcher.state import Bucket, State
+
+PRD: dict[str, Any] = {
+    "project": "Shop",
+    "branchName": "ralph/shop",
+    "userStories": [
+        {"id": "US-2", "title": "Pay by card", "priority": 2, "passes": False, "acceptanceCriteria": ["A", "B"]},
+        {"id": "US-1", "title": "See the cart", "description": "As a buyer …", "priority": 1, "passes": False},
+        {"id": "US-3", "title": "Log in", "priority": 0, "passes": True},
+    ],
+}
+
+
+def test_stories_become_units_in_the_order_of_their_priority() -> None:
+    """With what they are accepted by; those that pass already are named; what has no place here is said."""
+    found = read_list(json.dumps(PRD), ())
+    assert [one.id for one in found.units] == ["see-the-cart", "pay-by-card"]
+    assert found.units[0].goal == "See the cart\n\nAs a buyer …"
+    assert found.units[1].goal == "Pay by card\n\nAccepted when:\n\n- A\n- B"
+    assert found.passed == ("Log in",)
+    assert found.left_out[:2] == ("the file's branchName", "the file's project")
+    assert found.left_out[2].startswith("the order: ")
+
+
+def test_features_are_read_from_a_list_or_an_object() -> None:
+    """`passes: false` alone is to be done; unknown keys are said by unit."""
+    features = [
+        {"category": "ui", "description": "New chat button", "steps": ["Click", "Look"], "passes": False, "size": 3},
+        {"description": "Old", "passes": True},
+    ]
+    for text in (json.dumps(features), json.dumps({"features": features})):
+        found = read_list(text, {"new-chat-button"}, verify="make e2e")
+        assert [(one.id, one.verify) for one in found.units] == [("new-chat-button-2", "make e2e")]
+        assert "Steps to check it:\n\n- Click\n- Look" in found.units[0].goal
+        assert found.passed == ("Old",)
+        assert found.left_out == ("new-chat-button-2: size",)
+
+
+def test_an_items_own_verify_wins() -> None:
+    """Over the one of the command line."""
+    (one,) = read_list('[{"name": "x", "verify": "make x"}]', (), verify="make").units
+    assert one.verify == "make x"
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is not JSON"),
+        ("3", "neither a list"),
+        ('{"stories": []}', "userStories"),
+        ("[3]", "item 1"),
+        ('[{"title": " "}]', "item 1 has no title"),
+        ('[{"title": "x\\u0000y"}]', "NUL"),
+        ("[" * 100_000, "nested"),
+    ],
+)
+def test_what_is_no_such_file_is_refused_with_the_place(text: str, words: str) -> None:
+    """Nothing is guessed at."""
+    with pytest.raises(BadInput, match=words):
+        read_list(text, ())
+
+
+def test_the_night_as_json_has_every_unit_with_what_came_of_it() -> None:
+    """Bucket, note, file, attempts, cost, commit."""
+    state = State("Ours", "1130-k3v", 4).add("a", Bucket.passed).add("b", Bucket.tried, "red").add("c")
+    ledger = Ledger().extend([ordered("a"), merged("a", commit=COMMIT), *failed("b", 1)])
+    told = json.loads(json.dumps(document(state, {"b": unit("b", after=("a",))}, ledger)))
+    by_id = {one["id"]: one for one in told["units"]}
+    assert (told["night"], told["rev"], list(by_id)) == ("1130-k3v", 4, ["b", "a", "c"])
+    assert (by_id["a"]["passes"], by_id["a"]["merged"]) == (True, COMMIT)
+    assert (by_id["b"]["note"], by_id["b"]["attempts"], by_id["b"]["file"]["after"]) == ("red", 1, ["a"])
+    assert by_id["c"] == {"id": "c", "bucket": "open", "passes": False, "note": ""}

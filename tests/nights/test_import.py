@@ -1,0 +1,50 @@
+"""`overnight import` and `overnight export` over the real command."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from night_stand import QUICK, Project
+
+MakeNight = Callable[..., Project]
+FEATURES = [
+    {"description": "Make foo", "passes": False, "steps": ["look"], "owner": "ann"},
+    {"description": "Make bar", "passes": True},
+]
+
+
+def test_import_writes_unit_files_and_says_what_it_did_not_take(night: MakeNight) -> None:
+    """A dry run writes nothing; without a verify in force it is refused before anything is written."""
+    project = night({"units": {}})
+    file = project.write("feature_list.json", json.dumps(FEATURES))
+    refused = project.overnight("import", str(file))
+    assert (refused.code, "verify" in refused.err) == (2, True)
+    dry = project.overnight("import", str(file), "--verify", "true", "--dry-run")
+    units = project.root / ".overnight/units"
+    assert (dry.code, list(units.glob("*"))) == (0, [])
+
+    taken = project.overnight("import", str(file), "--verify", "true")
+
+    assert taken.out.splitlines() == [
+        "make-foo → open",
+        "skipped, passes already: Make bar",
+        "not carried over: make-foo: owner",
+    ]
+    assert (
+        units / "make-foo.md"
+    ).read_text() == "---\nverify: 'true'\n---\n\nMake foo\n\nSteps to check it:\n\n- look\n"
+    again = project.overnight("import", str(file), "--verify", "true")
+    assert again.out.startswith("make-foo-2 → open")
+
+    told = json.loads(project.overnight("export").out)
+    assert [(one["id"], one["bucket"]) for one in told["units"]] == [("make-foo", "open"), ("make-foo-2", "open")]
+
+
+def test_a_file_that_is_none_is_bad_input(night: MakeNight) -> None:
+    """Named, with the line where JSON ends being JSON."""
+    project = night({"units": {}}, config=QUICK)
+    file = project.write("prd.json", '{"userStories": [\n oops]}')
+    refused = project.overnight("import", str(file))
+    assert refused.code == 2
+    assert "prd.json:2" in refused.err
