@@ -34,6 +34,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.night
 	$(BIN)/python -m benchmarks.log
+	$(BIN)/python -m benchmarks.dispatcher
 
 clean:
 	rm -rf $(VENV) build *.egg-info

@@ -47,11 +47,6 @@ class Fleet:
         self._celery = make_app(self.broker)
         self._was_told.update(unit for unit, facts in self.book.ledger.units.items() if facts.told)  # by an earlier run
 
-    @property
-    def spending(self) -> Decimal:
-        """Dollars that those at work say they have spent so far."""
-        return sum((Decimal(record.progress.get("cost") or 0) for record in self.records.values()), Decimal(0))
-
     async def hand_out(self, order: UnitOrder, reserve: Decimal | None) -> None:
         """Journal, publish the record, send (rule 4)."""
         self.book.note(

@@ -8,7 +8,8 @@ from typing import Any
 from night_stand import QUICK, Project, bash, check_night, plays, says
 
 MakeNight = Callable[..., Project]
-DEAR: dict[str, Any] = {"usage": {"input_tokens": 10_000, "output_tokens": 1_000}}
+NOTHING_CACHED = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+DEAR: dict[str, Any] = {"usage": {"input_tokens": 10_000, "output_tokens": 1_000, **NOTHING_CACHED}}
 """Three cents a step at $2 and $10 per million tokens."""
 
 

@@ -133,3 +133,31 @@ def test_a_question_beside_the_session_reads_it_and_writes_nothing() -> None:
     assert cache.read > 0
     assert asked.messages[-1]["content"] == [{"type": "text", "text": "Sum it up."}]
     assert len(view.messages) == 3
+
+
+def test_a_summary_leaves_the_goal_to_be_read() -> None:
+    """The first call after a compaction reads head and goal, which the very first call wrote."""
+    view, cache = Surface().extend([START, user("go " * 400)]), Cache()
+    cache.ask(request(view))
+    first = cache.whole
+    for step in range(3):
+        view.extend([says(calls(f"a{step}")), ev.ToolResult(call_id=f"a{step}", content="ok")])
+        cache.ask(request(view))
+    view.extend([user("on")] * 30)  # more than a look-back, all of it still unanswered
+    view.add(ev.Compaction(summary="s", steps=3))
+    before = cache.read
+    cache.ask(request(view))
+    assert cache.read - before == first
+
+
+def test_the_second_time_that_images_are_dropped() -> None:
+    """What stands before the newest image is written at once, so the next drop reads all that is left as it was."""
+    view, cache = Surface().extend([START, user("go")]), Cache()
+    for step in range(60):
+        view.extend([says(calls(f"a{step}")), ev.ToolResult(call_id=f"a{step}", content="ok" * 50, images=[IMAGE])])
+        if step % 20 == 19:
+            view.add(ev.ImagesDropped())
+            read, best = cache.read, cache.best
+        cache.ask(request(view))
+        if step % 20 == 19 and step > 20:
+            assert cache.read - read > 0.9 * (cache.best - best) > 0
