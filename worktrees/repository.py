@@ -74,11 +74,6 @@ class Repository:
         """Return the id of the commit's tree."""
         return self.git.run("rev-parse", "--verify", f"{self.resolve(commit)}^{{tree}}").stdout.strip()
 
-    def parents(self, commit: str) -> tuple[str, ...]:
-        """Return the ids of the commit's parents, the first one first."""
-        line = self.git.run("rev-list", "--parents", "--max-count=1", self.resolve(commit)).stdout
-        return tuple(line.split()[1:])
-
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Whether `ancestor` is in the history of `descendant`, or is it. Raises RepositoryError."""
         pair = (self.resolve(ancestor), self.resolve(descendant))
@@ -95,32 +90,12 @@ class Repository:
         """Move `ref` to `new` if it is at `old` (None: does not exist). Raises RefMoved, changing nothing."""
         update_ref(self.git, ref, new, old, message=message)
 
-    def delete_ref(self, ref: str, old: str) -> None:
-        """Delete `ref` if it is at `old`; one that is gone already is fine. Raises RefMoved."""
-        _demand_full(ref)
-        command = ("update-ref", "--no-deref", "-d", ref, old)
-        result = self.git.run(*command, check=False)
-        if result.code != 0 and self.read_ref(ref) is not None:
-            _raise_lost(self.git, ref, old, command, result)
-
-    def read_text(self, commit: str, path: str) -> str | None:
-        """Return the file's text in the commit (undecodable bytes replaced), None if there is no such file."""
-        result = self.git.run("cat-file", "blob", f"{self.resolve(commit)}:{path}", check=False)
-        if result.code != 0:
-            return None
-        return result.stdout.encode(errors="surrogateescape").decode(errors="replace")
-
     def blobs(self, commit: str, *paths: str) -> dict[str, tuple[str, int]]:
         """Return mode and size in bytes of those of `paths` that are files or links (120000) in the commit."""
         command = ("ls-tree", "-l", "-z", "--full-tree", self.resolve(commit), "--", *paths)
         fields = (entry.partition("\t") for entry in split_nul(self.git.run(*command).stdout))
         found = {path: head.split() for head, _, path in fields}
         return {path: (head[0], int(head[3])) for path, head in found.items() if head[1] == "blob"}
-
-    def list_files(self, commit: str, prefix: str = "") -> list[str]:
-        """Return the paths in the commit that start with `prefix`, sorted as git does."""
-        listing = self.git.run("ls-tree", "-r", "-z", "--name-only", "--full-tree", self.resolve(commit)).stdout
-        return [path for path in split_nul(listing) if path.startswith(prefix)]
 
     def branch_collision(self, prefix: str) -> str | None:
         """Return the branch that keeps branches `<prefix>/…` from being made: git cannot have both."""
@@ -130,15 +105,6 @@ class Repository:
             if self.read_ref(f"refs/heads/{name}") is not None:
                 return name
         return None
-
-    def log_graph(self, *revisions: str, limit: int = 200) -> str:
-        """Return the history of `revisions` (a range, branches) as a graph, for people."""
-        for revision in revisions:
-            if revision.startswith("-"):
-                message = f"{revision!r} is not a revision"
-                raise RepositoryError(message, self.root)
-        options = ("--graph", "--oneline", "--decorate", "--no-color", f"--max-count={limit}")
-        return self.git.run("log", *options, *revisions, "--").stdout
 
     def changed_paths(self, before: str, after: str) -> list[str]:
         """Return the paths that differ between two commits; a rename is both its paths."""

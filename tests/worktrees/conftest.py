@@ -12,12 +12,8 @@ from worktrees.worktree import Worktrees
 @pytest.fixture
 def checkout(tmp_path: Path) -> Checkout:
     """A repository with two files and one commit on `main`."""
-    path = tmp_path / "checkout"
-    path.mkdir()
-    made = Checkout(path)
-    made.git("init", "-q", "-b", "main")
-    made.commit({"a.py": "a = 1\n", "tests/test_a.py": "assert True\n", ".gitignore": "*.log\n"}, "first")
-    return made
+    files = {"a.py": "a = 1\n", "tests/test_a.py": "assert True\n", ".gitignore": "*.log\n"}
+    return Checkout.make(tmp_path / "checkout", files)
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ touches git, never decides about a unit, and knows the lease only as a gate that
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -22,7 +22,7 @@ from workers.session.costs import spent
 from workers.session.repair import interrupted_turn_closers
 from workers.session.session import Session
 from workers.session.surface import Request, request
-from workers.tools import Outcome, Workspace
+from workers.tools import Outcome, Tool, Workspace
 
 from . import compaction, thinking
 from .hooks import Hook
@@ -175,7 +175,7 @@ class TurnLoop:
         calls = calls_of(self._last_answer().content)
         call = next(call for call in calls if call["id"] == pause.call_id)
         if answer.approved:
-            await self._run_tool(call, after=said)
+            await self._run_approved(call, said)
         else:
             is_error = pause.what == "approval"
             told = "\n\n".join(part for part in (REFUSED if is_error else "", answer.text, gone) if part)
@@ -365,9 +365,9 @@ class TurnLoop:
         for call in (call for call in calls if call["id"] in due):
             if call["id"] in unreadable:
                 self._answer(call, UNREADABLE + unreadable[call["id"]][:200])
-            elif _is_question(call) and question is None:
+            elif self._is_question(call) and question is None:
                 question = call
-            elif _is_question(call):
+            elif self._is_question(call):
                 self._answer(call, "Only one question at a time: ask this one after the other is answered.")
             elif (suspended := await self._decide(call)) is not None:
                 return suspended
@@ -377,27 +377,44 @@ class TurnLoop:
         return None
 
     async def _decide(self, call: ev.Block) -> Ended | None:
-        """Run a call, refuse it or ask a person for it, as the policy says (spec A4)."""
-        decision = policy.decide(self._bundle.agent.policy, call["name"], call["input"])
-        if decision.then == "ask" and call["name"] in self._bundle.tools:
+        """Run a call, refuse it or ask a person for it, as the policy says of what would run (spec A4)."""
+        tool = self._bundle.tools.get(call["name"])
+        if tool is None:
+            self._answer(call, self._no_such_tool(call))
+            return None
+        arguments = call["input"]
+        for hook in self._hooks:
+            arguments = hook.arguments(tool, arguments)
+        decision = policy.decide(self._bundle.agent.policy, call["name"], arguments)
+        if decision.then == "ask":
             return await self._suspend(call, policy.words_of(call["name"], call["input"]), "approval")
         if decision.then == "deny":
             self._answer(call, DENIED.format(rule=decision.rule))
         else:
-            await self._run_tool(call)
+            await self._run_tool(call, tool, arguments)
         return None
 
-    async def _run_tool(self, call: ev.Block, after: ev.Resume | None = None) -> None:
-        """Run one call. `after` is the approval that lets it run: both are in one write, so that it runs once."""
+    def _is_question(self, call: ev.Block) -> bool:
+        question = call["input"].get("question")
+        is_ask = call["name"] == "ask" and "ask" in self._bundle.tools
+        return is_ask and isinstance(question, str) and bool(question.strip())
+
+    def _no_such_tool(self, call: ev.Block) -> str:
+        return f"There is no tool {call['name']!r}. There are: {', '.join(self._bundle.tools)}."
+
+    async def _run_approved(self, call: ev.Block, after: ev.Resume) -> None:
+        """Run a call exactly as it is stored, once: the approval and the call's start are in one write."""
         tool = self._bundle.tools.get(call["name"])
-        if tool is None:
-            names = ", ".join(self._bundle.tools)
-            self._answer(call, f"There is no tool {call['name']!r}. There are: {names}.")
-            return
+        if tool is None:  # this version does not have it any more
+            result = ev.ToolResult(call_id=call["id"], content=self._no_such_tool(call), is_error=True)
+            self._session.append(after, result)
+        else:
+            await self._run_tool(call, tool, call["input"], after)
+
+    async def _run_tool(
+        self, call: ev.Block, tool: Tool, arguments: Mapping[str, Any], after: ev.Resume | None = None
+    ) -> None:
         self._show(_label(call))
-        arguments = call["input"]
-        for hook in self._hooks if after is None else ():  # what a person approved runs exactly as it is stored
-            arguments = hook.arguments(tool, arguments)
         repaired = None if arguments is call["input"] else dict(arguments)
         started = ev.ToolCall(call_id=call["id"], name=call["name"], repaired=repaired)
         self._session.append(*([started] if after is None else [after, started]))
@@ -464,11 +481,6 @@ def _effort_of_turn(session: Session) -> str | None:
         if isinstance(event, ev.TurnStart):
             return None
     return None
-
-
-def _is_question(call: ev.Block) -> bool:
-    question = call["input"].get("question")
-    return call["name"] == "ask" and isinstance(question, str) and bool(question.strip())
 
 
 def _label(call: ev.Block) -> str:
