@@ -34,6 +34,7 @@ format: $(READY)
 bench: $(READY)
 	$(BIN)/python -m benchmarks.night
 	$(BIN)/python -m benchmarks.log
+	$(BIN)/python -m benchmarks.steps
 	$(BIN)/python -m benchmarks.dispatcher
 
 clean:

@@ -1,12 +1,12 @@
 """Which reports count (protocol rule 15): the first verdict of the current attempt. Pure."""
 
 from dispatcher.ledger import UnitFacts
-from workers.orders import Release, UnitReport
+from workers.orders import Report
 
 __all__ = ["refusal"]
 
 
-def refusal(report: UnitReport | Release, facts: UnitFacts, *, has_commit: bool) -> str | None:
+def refusal(report: Report, facts: UnitFacts, *, has_commit: bool) -> str | None:
     """Return why a report is refused, None when it is accepted. `has_commit`: a pass's commit is readable here."""
     if facts.merged is not None:
         return "the unit has passed already"

@@ -7,7 +7,6 @@ DispatcherError            exit 2
 │   ├── ConfigError                 .overnight/config.toml
 │   └── UnknownUnitError            a unit that no bucket holds
 ├── WriterLocked           exit 2   another run owns this repository's state file: path, holder
-├── Stopped                exit 3   the night was told to stop, or a cap was reached
 └── EngineError            exit 4   the machinery (Redis, workers, disk) failed: component
 """
 
@@ -21,7 +20,6 @@ __all__ = [
     "DispatcherError",
     "EngineError",
     "StateFileError",
-    "Stopped",
     "UnitFileError",
     "UnknownUnitError",
     "WriterLocked",
@@ -95,15 +93,6 @@ class WriterLocked(DispatcherError):
         super().__init__(f"{path} is held by {holder}: one run at a time; wait for it, or `overnight stop` it")
         self.path = path
         self.holder = holder
-
-
-class Stopped(DispatcherError):
-    """The night ended before its work did: asked to, or at a cap."""
-
-    exit_code = 3
-
-    def __init__(self, message: str = "stopped; `overnight run` goes on where this run ended") -> None:
-        super().__init__(message)
 
 
 class EngineError(DispatcherError):

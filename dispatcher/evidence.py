@@ -10,6 +10,7 @@ from dispatcher.errors import EngineError
 from dispatcher.home import Home
 from dispatcher.journal import Ordered, read_journal
 from dispatcher.ledger import Ledger
+from workers import places
 from workers.closed import packed, read_either
 from workers.errors import LogCorrupt, LogError
 from workers.log import read
@@ -77,6 +78,15 @@ class Night:
     moving: frozenset[tuple[str, int]]
     is_pruned: bool
     faults: tuple[Fault, ...]
+
+    @property
+    def units(self) -> Path:
+        """The folder of all its units."""
+        return places.units(self.folder)
+
+    def session(self, unit: str, attempt: int) -> Path:
+        """Return where an attempt's session log is, or would be."""
+        return places.session(self.units / unit, attempt)
 
     @property
     def has_journal(self) -> bool:

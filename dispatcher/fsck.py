@@ -158,10 +158,10 @@ def _missing(night: Night) -> Iterator[Fault]:
         report = entry.report
         if (report.unit, report.attempt) in night.moving:
             continue
-        folder = night.folder / "units" / report.unit / str(report.attempt)
-        if report.task_id not in told and folder not in broken:
+        path = night.session(report.unit, report.attempt)
+        if report.task_id not in told and path.parent not in broken:
             what = f"does not hold the {report.verdict} that the journal accepted from epoch {report.epoch}"
-            yield Fault(folder / "session.jsonl", what)
+            yield Fault(path, what)
 
 
 def check_merges(night: Night, ref: str, tip: str | None, holds: Callable[[str], bool]) -> Iterator[Fault]:

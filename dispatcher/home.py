@@ -1,6 +1,6 @@
 """Where a repository's nights keep what does not belong in the checkout: paths, and folders that only we can enter.
 
-The layout is known here alone; nothing else joins these names.
+What workers see of the layout is known by `workers/places.py`, the rest here; nothing else joins these names.
 """
 
 import hashlib
@@ -15,7 +15,9 @@ from typing import Self
 
 from dispatcher.errors import BadInput, EngineError
 from dispatcher.state import is_unit_id
+from workers import places
 from workers.closed import is_stored
+from workers.places import Places
 
 __all__ = ["SOCKET_PATH_LIMIT", "Home"]
 
@@ -57,17 +59,17 @@ class Home:
     @property
     def worktrees(self) -> Path:
         """The folder of all worktrees."""
-        return self.root / "worktrees"
+        return places.worktrees(self.root)
 
     @property
     def nights(self) -> Path:
         """The folder of all nights."""
-        return self.root / "nights"
+        return places.nights(self.root)
 
     @property
     def outbox(self) -> Path:
         """Reports on their way to the dispatcher."""
-        return self.root / "outbox"
+        return places.outbox(self.root)
 
     @property
     def dropbox(self) -> Path:
@@ -128,27 +130,15 @@ class Home:
         """Return the night's journal."""
         return self.night(night) / "journal.jsonl"
 
-    def unit(self, night: str, unit: str) -> Path:
-        """Return the folder of a unit in a night."""
-        return self.night(night) / "units" / _name(unit)
-
-    def unit_lock(self, night: str, unit: str) -> Path:
-        """Return the lock that covers the unit's worktree and sessions on this host (rule 6)."""
-        return self.unit(night, unit) / "unit.lock"
-
-    def claims(self, night: str, unit: str) -> Path:
-        """Return the log of the epochs that this host claimed (rule 6)."""
-        return self.unit(night, unit) / "claims.jsonl"
-
-    def attempt(self, night: str, unit: str, attempt: int) -> Path:
-        """Return the folder of an attempt (from 1)."""
-        if attempt < 1:
-            raise ValueError(f"attempts count from 1, not {attempt}")
-        return self.unit(night, unit) / str(attempt)
+    def places(self, night: str, unit: str) -> Places:
+        """Return where a unit of a night has its files."""
+        return Places(self.root, _name(night), _name(unit))
 
     def session(self, night: str, unit: str, attempt: int) -> Path:
-        """Return the session log of an attempt."""
-        return self.attempt(night, unit, attempt) / "session.jsonl"
+        """Return the session log of an attempt (from 1)."""
+        if attempt < 1:
+            raise ValueError(f"attempts count from 1, not {attempt}")
+        return self.places(night, unit).session(attempt)
 
     def is_night(self, night: str) -> bool:
         """Tell whether a night of that id has left a folder here."""
@@ -160,22 +150,16 @@ class Home:
 
     def all_units(self, night: str) -> list[str]:
         """Return the units that have a folder in a night."""
-        found = (self.night(night) / "units").glob("*")
+        found = places.units(self.night(night)).glob("*")
         return sorted(path.name for path in found if is_unit_id(path.name) and path.is_dir())
 
     def sessions(self, night: str, unit: str) -> dict[int, Path]:
         """Return the session logs of a unit that are there, by attempt; a compressed one under its plain name."""
-        folders = [path for path in self.unit(night, unit).glob("*") if path.name.isdecimal() and int(path.name) > 0]
+        folders = [
+            path for path in self.places(night, unit).unit_dir.glob("*") if path.name.isdecimal() and int(path.name) > 0
+        ]
         logs = {int(path.name): self.session(night, unit, int(path.name)) for path in folders}
         return {attempt: logs[attempt] for attempt in sorted(logs) if is_stored(logs[attempt])}
-
-    def notes(self, night: str, unit: str) -> Path:
-        """Return what a unit's agent writes down for the next attempt."""
-        return self.unit(night, unit) / "scratch" / "notes.md"
-
-    def scratch(self, night: str, unit: str, attempt: int) -> Path:
-        """Return the folder for an attempt's long tool results and other by-products."""
-        return self.attempt(night, unit, attempt) / "scratch"
 
     def make(self) -> None:
         """Create the folders, each for the owner alone (0700). Doing it twice changes nothing.

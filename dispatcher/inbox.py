@@ -16,8 +16,8 @@ from dispatcher.journal import Asked, Reported
 from dispatcher.outcome import ENGINE, STOPPED, Outcome
 from dispatcher.state import State
 from dispatcher.train import unit_ref
-from workers.orders import Release
-from workers.outbox import Closing, Mailbox, Outbox
+from workers.orders import Release, Report
+from workers.outbox import Mailbox, Outbox
 from worktrees.errors import GitError, RefMoved, RepositoryError
 from worktrees.repository import Repository
 
@@ -84,7 +84,7 @@ class Inbox:
                 self.take(report)
                 outbox.remove(report.task_id)  # the journal has it; a worker that carries it still does so from memory
 
-    def take(self, report: Closing) -> None:
+    def take(self, report: Report) -> None:
         """Journal a report, accepted or refused; one that the journal holds already changes nothing."""
         facts = self.book.ledger.unit(report.unit)
         if report.task_id in self.book.ledger.reports:
@@ -101,7 +101,7 @@ class Inbox:
             if report.kind == "release":
                 self._released(report)
 
-    def _set_branch(self, report: Closing) -> None:
+    def _set_branch(self, report: Report) -> None:
         """Let people see the attempt's commits under a branch of its own (rule 16)."""
         commit = (report.commit if report.kind == "verdict" else None) or self.repository.read_ref(report.ref)
         if commit is None:
@@ -122,7 +122,7 @@ class Inbox:
             self.end(Outcome(code, word, f"{what}: {report.detail}"))
 
 
-def _line(report: Closing, refused: str | None) -> str:
+def _line(report: Report, refused: str | None) -> str:
     said = report.verdict if report.kind == "verdict" else f"released ({report.reason})"
     note = report.note if report.kind == "verdict" else report.detail
     cost = "" if report.cost is None else f"  ${report.cost:.2f}"

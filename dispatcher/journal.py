@@ -15,7 +15,7 @@ from dispatcher.errors import EngineError
 from dispatcher.revisions import Splice
 from workers.errors import LogCorrupt, LogError
 from workers.log import Log, Record, offset_of, read
-from workers.orders import ForkPoint, Release, UnitReport
+from workers.orders import ForkPoint, Report
 
 __all__ = [
     "Archived",
@@ -144,11 +144,11 @@ class Lost(_Entry):
 
 
 class Reported(_Entry):
-    """A report or release, accepted or refused; acknowledged only after this is flushed (rule 15)."""
+    """A report, accepted or refused; acknowledged only after this is flushed (rule 15)."""
 
     type: ClassVar[str] = "report"
     kind: Literal["report"] = "report"
-    report: Annotated[UnitReport | Release, Field(discriminator="kind")]
+    report: Report
     accepted: bool
     reason: str = ""
 

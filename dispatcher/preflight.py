@@ -22,7 +22,7 @@ from workers.model.catalog import price_of
 from workers.model.client import ModelClient
 from workers.tools.bash import describe
 from workers.verify import CANNOT_START, headline, run_stage
-from worktrees.process import Finished, base_environment
+from worktrees.process import Finished
 from worktrees.repository import Repository
 from worktrees.worktree import Worktree, Worktrees
 
@@ -139,7 +139,7 @@ class OnTheBase:
         if setup.run is None:
             return None
         self.show(f"setup: {setup.run}")
-        done = await run_stage(setup.run, setup.timeout, worktree.path, base_environment(), _TREE)
+        done = await run_stage(setup.run, setup.timeout, worktree.path, _TREE)
         if not done.ok:
             output = describe(done, setup.timeout)
             message = f"setup failed on the base: {headline(output)}\n{output[-2000:]}"
@@ -148,7 +148,7 @@ class OnTheBase:
 
     async def _verify(self, command: str, worktree: Worktree) -> Finished:
         self.show(f"verify on the base: {command}")
-        return await run_stage(command, self.config.verify.timeout, worktree.path, base_environment(), _TREE)
+        return await run_stage(command, self.config.verify.timeout, worktree.path, _TREE)
 
     def _entry(self, command: str, done: Finished, base: str, tree: str) -> Verified:
         return Verified(

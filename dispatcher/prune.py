@@ -15,6 +15,7 @@ from dispatcher.evidence import PRUNED, Night
 from dispatcher.fsck import written_state
 from workers.closed import compress, packed
 from workers.errors import LogError
+from workers.places import units
 from worktrees.files import disk_error, sync_directory, write_atomic
 
 __all__ = ["Compressed", "Loss", "compress_finished", "finished", "plan", "prune", "title_of"]
@@ -61,7 +62,7 @@ def plan(over: Iterable[Night], now: datetime, *, sessions: timedelta, journals:
     found: list[Loss] = []
     for night in sorted(over, key=lambda one: one.times[-1]):
         idle = now - datetime.fromisoformat(night.times[-1])
-        has_sessions = bool(night.sessions) or (night.folder / "units").exists()
+        has_sessions = bool(night.sessions) or night.units.exists()
         if has_sessions and idle >= sessions:
             found.append(Loss(night.night, night.folder, "sessions", idle.days))
         if idle >= journals and (not has_sessions or idle >= sessions):
@@ -81,7 +82,7 @@ def compress_finished(over: Iterable[Night]) -> Compressed:
     refused: list[str] = []
     for night in over:
         for log in night.sessions:
-            plain = night.folder / "units" / log.unit / str(log.attempt) / "session.jsonl"
+            plain = night.session(log.unit, log.attempt)
             if not plain.exists():
                 continue
             try:
@@ -101,7 +102,7 @@ def prune(losses: Sequence[Loss]) -> None:
             if loss.what == "sessions":
                 note = {"at": datetime.now(UTC).isoformat(timespec="seconds"), "idle_days": loss.idle_days}
                 write_atomic(loss.folder / PRUNED, json.dumps(note).encode() + b"\n", mode=0o600)
-                _delete(loss.folder / "units")
+                _delete(units(loss.folder))
             else:
                 _delete(loss.folder)
         except OSError as error:

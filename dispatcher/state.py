@@ -17,7 +17,6 @@ from pathlib import Path
 from typing import Self
 
 from dispatcher.errors import StateFileError, UnknownUnitError
-from worktrees.files import write_atomic
 
 __all__ = [
     "ID_PATTERN",
@@ -32,7 +31,6 @@ __all__ = [
     "read",
     "read_text",
     "render",
-    "write",
 ]
 
 ID_PATTERN = r"[a-z0-9][a-z0-9-]{0,59}"
@@ -331,11 +329,6 @@ def _render_section(state: State, bucket: Bucket) -> str:
 
 def _behind(entry: Entry, goal: str | None) -> str:
     return f": {goal}" if goal else f"  {entry.note}" if entry.note else ""
-
-
-def write(path: Path, state: State) -> None:
-    """Replace the file as a whole, durably. Raises worktrees.errors.DiskError; the old content then stays."""
-    write_atomic(path, render(state).encode())
 
 
 def read(path: Path) -> tuple[State, str]:

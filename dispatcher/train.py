@@ -15,11 +15,10 @@ from dispatcher.display import Display
 from dispatcher.journal import MergeDone, MergeDropped, MergeFailed, MergeIntent, Verified
 from dispatcher.orders import digest_of, verify_of
 from dispatcher.units import UnitFile
-from workers.orders import UnitReport
+from workers.orders import UnitReport, VerifyOrder
 from workers.verify import headline, verify
 from worktrees.errors import RefMoved
 from worktrees.merge import Conflict, advance, commit_merge, merge_trees
-from worktrees.process import base_environment
 from worktrees.repository import Repository
 from worktrees.worktree import Worktrees
 
@@ -173,20 +172,9 @@ class Train:
     ) -> Verified:
         self.display.status(f"verify {unit or 'the tip'} merged: {command}")
         setup, merge = self.config.setup, self.config.merge
-        is_merge = command == merge.verify
-        commands = {"verify": command} if setup.run is None else {"setup": setup.run, "verify": command}
-        outcome = await verify(
-            self.worktrees,
-            _TREE,
-            commit,
-            commands=commands,
-            timeouts={
-                "setup": setup.timeout,
-                "verify": merge.timeout if is_merge else self.config.verify.timeout,
-            },
-            env=base_environment(),
-            tag=f"{self.book.ledger.night}.{_TREE}",
-        )
+        timeout = merge.timeout if command == merge.verify else self.config.verify.timeout
+        order = VerifyOrder(run=command, timeout=timeout, setup=setup.run, setup_timeout=setup.timeout)
+        outcome = await verify(self.worktrees, _TREE, commit, order, tag=f"{self.book.ledger.night}.{_TREE}")
         entry = Verified(
             stage=stage,
             tree=tree,

@@ -11,12 +11,11 @@ import re
 import time
 import unicodedata
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import yaml
 from pydantic import (
@@ -33,6 +32,8 @@ from pydantic import (
 from dispatcher.config import Command, Effort, Glob, Money
 from dispatcher.errors import BadInput, UnitFileError
 from dispatcher.state import ID_PATTERN, is_unit_id, one_line
+from workers.agents.front_matter import FrontMatter, read_front_matter
+from workers.errors import BundleFileError
 
 __all__ = [
     "UNITS_PATH",
@@ -231,99 +232,23 @@ def parse(text: str, path: Path) -> UnitFile:
     if not is_unit_id(path.stem):
         message = f"the file's name is the unit's id, which {one_line(path.stem)!r} cannot be: use a-z, 0-9 and '-'"
         raise UnitFileError(message, path=path)
-    front = _split(text.replace("\r\n", "\n"), path)
-    node = _compose(front, path)
-    values = _construct(node, front, path)
-    if taken := {"id", "goal"} & set(values):
+    try:
+        front = read_front_matter(text, path, optional=True)
+    except BundleFileError as error:
+        field = None if error.field is None else one_line(error.field)
+        raise UnitFileError(error.message, path=path, line=error.line, field=field) from None
+    if taken := {"id", "goal"} & set(front.values):
         key = min(taken)
         where = "the file's name" if key == "id" else "the text below the front matter"
-        raise UnitFileError(f"{where} says it; delete this line", path=path, line=_line(node, (key,), front), field=key)
+        raise UnitFileError(f"{where} says it; delete this line", path=path, line=front.line(key), field=key)
     try:
-        return UnitFile.model_validate({**values, "id": path.stem, "goal": front.goal})
+        return UnitFile.model_validate({**front.values, "id": path.stem, "goal": front.body})
     except ValidationError as error:
-        faults = [_problem(fault, node, front, path) for fault in error.errors()]
+        faults = [_problem(fault, front) for fault in error.errors()]
         raise UnitFileError.all_of(sorted(faults, key=lambda fault: fault.line or 0)) from None
 
 
-@dataclass(frozen=True)
-class _Front:
-    """A unit file in two: the YAML, which starts on line `start`, and the goal, which starts on `goal_line`."""
-
-    matter: str
-    start: int
-    goal: str
-    goal_line: int
-
-
-def _split(text: str, path: Path) -> _Front:
-    lines = text.split("\n")
-    if lines[0].rstrip() != "---":
-        return _Front("", 1, text, 1)
-    for number, line in enumerate(lines[1:], 1):
-        if line.rstrip() == "---":
-            return _Front("\n".join(lines[1:number]), 2, "\n".join(lines[number + 1 :]), number + 2)
-    raise UnitFileError("the front matter never ends; close it with a line '---'", path=path, line=1)
-
-
-def _compose(front: _Front, path: Path) -> yaml.MappingNode | None:
-    """Parse the YAML and check that it is a table without a key twice (YAML itself keeps the last silently)."""
-    try:
-        node = _read_yaml(front.matter)
-    except yaml.YAMLError as error:
-        raise _yaml_error(error, front, path) from None
-    except RecursionError:
-        raise UnitFileError("the front matter is nested too deeply", path=path, line=front.start) from None
-    if node is None:
-        return None
-    if not isinstance(node, yaml.MappingNode):
-        raise UnitFileError("the front matter must be lines 'key: value'", path=path, line=front.start)
-    _refuse_twice(node, front, path)
-    return node
-
-
-def _read_yaml(text: str) -> yaml.Node | None:
-    """Read with libyaml where there is one, many times as fast; what it cannot read is told of in Python's words."""
-    if _FAST is not None:
-        with suppress(yaml.YAMLError, UnicodeError):
-            return yaml.compose(text, Loader=_FAST)
-    return yaml.compose(text, Loader=yaml.BaseLoader)
-
-
-_FAST = getattr(yaml, "CBaseLoader", None)
-
-
-def _yaml_error(error: yaml.YAMLError, front: _Front, path: Path) -> UnitFileError:
-    mark = getattr(error, "problem_mark", None)
-    line = front.start + (mark.line if mark else 0)
-    message = getattr(error, "problem", None) or getattr(error, "reason", None) or "cannot be read"
-    return UnitFileError(f"the front matter is not YAML: {message}; quote values with ':' or '#'", path=path, line=line)
-
-
-def _refuse_twice(root: yaml.MappingNode, front: _Front, path: Path) -> None:
-    tables: list[yaml.MappingNode] = [root]  # grows while it is walked; aliases may make a circle
-    for node in tables:
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = str(key.value)
-            if name in seen:
-                line = front.start + key.start_mark.line
-                raise UnitFileError("is there twice; delete one", path=path, line=line, field=one_line(name))
-            seen.add(name)
-            if isinstance(value, yaml.MappingNode) and not any(value is table for table in tables):
-                tables.append(value)
-
-
-def _construct(node: yaml.MappingNode | None, front: _Front, path: Path) -> dict[str, Any]:
-    if node is None:
-        return {}
-    try:
-        built = yaml.constructor.BaseConstructor().construct_document(node)
-    except yaml.YAMLError as error:
-        raise _yaml_error(error, front, path) from None
-    return {str(key): value for key, value in cast("dict[object, Any]", built).items()}
-
-
-def _problem(fault: Mapping[str, Any], node: yaml.MappingNode | None, front: _Front, path: Path) -> UnitFileError:
+def _problem(fault: Mapping[str, Any], front: FrontMatter) -> UnitFileError:
     keys = tuple(str(part) for part in fault["loc"])
     message = str(fault["msg"]).removeprefix("Value error, ")
     if fault["type"] == "extra_forbidden":
@@ -334,31 +259,8 @@ def _problem(fault: Mapping[str, Any], node: yaml.MappingNode | None, front: _Fr
         )
     elif "pattern" in fault["type"]:
         message = f"{one_line(str(fault['input']), 60)!r} is not a name that could exist"
-    return UnitFileError(message, path=path, line=_line(node, keys, front), field=one_line(".".join(keys)))
-
-
-def _line(node: yaml.Node | None, keys: tuple[str, ...], front: _Front) -> int:
-    """Return the file's line of the value at `keys`, as deep as there is one."""
-    if keys == ("goal",) and front.goal_line:
-        found = _find(node, "goal")
-        return front.start + found[0] if found else front.goal_line
-    line = front.start
-    for key in keys:
-        found = _find(node, key)
-        if found is None:
-            break
-        line, node = front.start + found[0], found[1]
-    return line
-
-
-def _find(node: yaml.Node | None, key: str) -> tuple[int, yaml.Node] | None:
-    if isinstance(node, yaml.MappingNode):
-        pairs = ((str(one.value), one.start_mark.line, value) for one, value in node.value)
-        return next(((line, value) for name, line, value in pairs if name == key), None)
-    if isinstance(node, yaml.SequenceNode) and key.isdigit() and int(key) < len(node.value):
-        item = node.value[int(key)]
-        return item.start_mark.line, item
-    return None
+    line = front.body_line if keys == ("goal",) else front.line(*keys)
+    return UnitFileError(message, path=front.path, line=line, field=one_line(".".join(keys)))
 
 
 def dump(unit: UnitFile) -> str:

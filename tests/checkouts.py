@@ -4,7 +4,9 @@ import os
 import subprocess
 from pathlib import Path
 
-__all__ = ["PINNED", "Checkout"]
+from worktrees.worktree import Worktrees
+
+__all__ = ["PINNED", "Checkout", "trees_of"]
 
 PINNED = {
     "GIT_CONFIG_GLOBAL": "/dev/null",
@@ -37,7 +39,12 @@ class Checkout:
         """Run git and return what it printed."""
         outside = {name: text for name, text in os.environ.items() if not name.startswith("GIT_")}
         done = subprocess.run(
-            ["git", "-C", str(self.path), *args], env={**outside, **PINNED}, capture_output=True, text=True, check=False
+            ["git", "-C", str(self.path), *args],
+            env={**outside, **PINNED},
+            capture_output=True,
+            text=True,
+            errors="surrogateescape",
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout.strip()
@@ -69,5 +76,15 @@ class Checkout:
         return tuple(self.git("rev-parse", f"{commit}^@").split())
 
     def is_clean(self) -> bool:
-        """Tell whether there is nothing to commit."""
-        return not self.git("status", "--porcelain", "--ignore-submodules=all")
+        """Tell whether there is nothing to commit; no hook of the repository is asked."""
+        quiet = ("-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null")
+        return not self.git(*quiet, "status", "--porcelain", "--ignore-submodules=all")
+
+
+def trees_of(worktrees: Worktrees) -> list[str]:
+    """Return the names of all worktrees below the root, ruins included: those that git lists, and what is there."""
+    listed = Checkout(worktrees.repository.root).git("worktree", "list", "--porcelain", "-z").split("\0")
+    paths = [Path(line.removeprefix("worktree ")) for line in listed if line.startswith("worktree ")]
+    known = {path.name for path in paths if path.parent == worktrees.root}
+    there = {entry.name for entry in worktrees.root.iterdir()} if worktrees.root.is_dir() else set()
+    return sorted((known | there) - {".trash"})

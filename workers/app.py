@@ -17,6 +17,7 @@ from celery import Celery
 from celery.signals import worker_init, worker_shutdown, worker_shutting_down
 from kombu.exceptions import OperationalError
 
+from . import places
 from .host import Host
 from .model.client import warm
 from .orders import UnitOrder
@@ -125,7 +126,7 @@ def _host() -> Host:
                 show=_Process.announcer.show,
             )
             home = os.environ.get(HOME)
-            _Process.host.start(Path(home) / "outbox" if home else None)
+            _Process.host.start(places.outbox(Path(home)) if home else None)
         return _Process.host
 
 

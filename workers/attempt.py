@@ -27,8 +27,7 @@ from .errors import EpochRefused, ImageRefused, LeaseLost, LogError, LogWriteFai
 from .gate import LeaseGate
 from .lease import HeldLease, boottime
 from .model.patience import Waits
-from .orders import ReleaseReason, UnitOrder, UnitReport, Verdict
-from .outbox import Closing
+from .orders import ReleaseReason, Report, UnitOrder, UnitReport, Verdict
 from .places import Places
 from .session import events as ev
 from .session.fork import fork, own
@@ -72,7 +71,7 @@ class Job:
         return Places(Path(self.order.home), self.order.night, self.order.unit)
 
 
-async def attempt(job: Job) -> Closing | None:
+async def attempt(job: Job) -> Report | None:
     """Work on a claimed order and return what is to be reported; None when it was not ours after all.
 
     Raises asyncio.CancelledError when the task is cancelled; nothing of the unit runs any more by then.
@@ -104,7 +103,7 @@ async def attempt(job: Job) -> Closing | None:
         lock.release()
 
 
-async def _under_lock(job: Job) -> Closing | None:
+async def _under_lock(job: Job) -> Report | None:
     order, places, lease = job.order, job.places, job.lease
     with ExitStack() as opened:
 
@@ -170,17 +169,16 @@ class _Attempt:
         self.gate = gate
         self.worktrees = worktrees
         self.started = boottime()
-        self.env = base_environment()
         self.name = f"{order.unit}.{order.attempt}"
         self.reached: str | None = None
         self.agents = Agents(order, worktrees.repository, job.learn)
 
-    async def run(self, problem: str | None = None) -> Closing:
+    async def run(self, problem: str | None = None) -> Report:
         """Go from wherever the session stands to a report; a problem that is known already is one for a person."""
-        closing = await self._work(problem)
-        return await self._finish(closing) if isinstance(closing, UnitReport) else closing
+        report = await self._work(problem)
+        return await self._finish(report) if isinstance(report, UnitReport) else report
 
-    async def _work(self, problem: str | None) -> Closing:
+    async def _work(self, problem: str | None) -> Report:
         where = resume.standing(self.session.events, self.order.answers)
         await self._open_session()
         if problem is not None:
@@ -245,7 +243,7 @@ class _Attempt:
         marker = worktree.admin_dir / "overnight-setup-done"  # goes when the tree goes
         if command is None or marker.exists():
             return None
-        done = await run_stage(command, self.order.verify.setup_timeout, worktree.path, self.env, self.places.tag)
+        done = await run_stage(command, self.order.verify.setup_timeout, worktree.path, self.places.tag)
         await self.session.record(ev.SetupResult(ok=done.ok, seconds=round(done.seconds, 3), output=done.output))
         if not done.ok:
             return f"setup failed: {headline(done.output)}"
@@ -255,7 +253,7 @@ class _Attempt:
     # -- turns and verify -----------------------------------------------------------------------------------------
 
     def _loop(self, worktree: Worktree) -> TurnLoop:
-        env = {**self.env, notes.VARIABLE: str(self.places.scratch)}
+        env = base_environment({notes.VARIABLE: str(self.places.scratch)})
         loop = TurnLoop(
             self.session,
             agents=self.agents,
@@ -268,7 +266,7 @@ class _Attempt:
         self.gate.loop = loop
         return loop
 
-    async def _turns(self, loop: TurnLoop, worktree: Worktree, where: resume.Standing, *, rebuilt: bool) -> Closing:
+    async def _turns(self, loop: TurnLoop, worktree: Worktree, where: resume.Standing, *, rebuilt: bool) -> Report:
         outcome = await self._first(loop, worktree, where, rebuilt=rebuilt)
         while isinstance(outcome, ev.UserMessage):
             outcome = await self._judge(await loop.run_turn(outcome), worktree)
@@ -276,7 +274,7 @@ class _Attempt:
 
     async def _first(  # noqa: PLR0911  # one flat match, a row a standing
         self, loop: TurnLoop, worktree: Worktree, where: resume.Standing, *, rebuilt: bool
-    ) -> ev.UserMessage | Closing:
+    ) -> ev.UserMessage | Report:
         """Return the message of the next turn, or the report, from where the session stood."""
         rebuilt = rebuilt and not _is_kept(self.session.events)
         gone = prompt.REBUILT.format(commit=await blocking(worktree.head)) if rebuilt else ""
@@ -303,7 +301,7 @@ class _Attempt:
                 words = prompt.REBUILT.format(commit=await blocking(worktree.head)) if is_new else prompt.RESUMED
                 return prompt.forked(words, failed)
 
-    async def _goal(self, worktree: Worktree) -> ev.UserMessage | Closing:
+    async def _goal(self, worktree: Worktree) -> ev.UserMessage | Report:
         try:
             images = await blocking(attachments.read, worktree.path, self.order.attach)
         except ImageRefused as error:
@@ -311,7 +309,7 @@ class _Attempt:
         skills = await blocking(self.agents.invoked, self.order.goal)
         return prompt.goal(self.order, await blocking(notes.read, self.places.scratch), skills, images)
 
-    async def _judge(self, ended: Ended, worktree: Worktree) -> ev.UserMessage | Closing:
+    async def _judge(self, ended: Ended, worktree: Worktree) -> ev.UserMessage | Report:
         """Return what a turn's ending leads to; strangers among the endings are treated as errors (spec L8)."""
         match ended.reason:
             case "completed":
@@ -328,7 +326,7 @@ class _Attempt:
             case _:
                 return await self._broken(ended)
 
-    async def _aborted(self, cause: str, worktree: Worktree) -> Closing:
+    async def _aborted(self, cause: str, worktree: Worktree) -> Report:
         """Keep the work of a turn that was asked to stop, and say why it stopped."""
         if cause in ("budget", "time"):
             return await self._out_of(cause, worktree)
@@ -337,7 +335,7 @@ class _Attempt:
             return self._report("block", note=cause)
         return await self._let_go("shutdown" if cause == "shutdown" else "stopped", "")
 
-    async def _broken(self, ended: Ended) -> Closing:
+    async def _broken(self, ended: Ended) -> Report:
         """Tell trouble that is not the unit's (no attempt spent) from what its owner must see."""
         cause, message = str(ended.facts.get("cause", "")), str(ended.facts.get("message", ended.reason))
         if cause in _RELEASES:
@@ -349,24 +347,14 @@ class _Attempt:
             return self._report("block", note=message)
         return self._report("block", note=f"the model call failed: {message}")
 
-    async def _verify(self, worktree: Worktree) -> ev.UserMessage | Closing:
+    async def _verify(self, worktree: Worktree) -> ev.UserMessage | Report:
         try:
             made = await self._checkpoint(worktree, f"{self.order.unit}: attempt {self.order.attempt}")
         except NestedRepository as error:
             return prompt.runtime(f"{error}. Remove it: a repository inside the worktree cannot be committed.")
         self.gate.progress(replace(self._progress(), tool="verify"))
-        commands = {"verify": self.order.verify.run}
-        if self.order.verify.setup is not None:
-            commands = {"setup": self.order.verify.setup, **commands}
-        outcome = await verify(
-            self.worktrees,
-            f"{self.name}.verify",
-            made.commit,
-            commands=commands,
-            timeouts={"setup": self.order.verify.setup_timeout, "verify": self.order.verify.timeout},
-            env=self.env,
-            tag=self.places.tag,
-        )
+        name = f"{self.name}.verify"
+        outcome = await verify(self.worktrees, name, made.commit, self.order.verify, tag=self.places.tag)
         result = ev.VerifyResult(
             commit=made.commit,
             tree=made.tree,
@@ -382,7 +370,7 @@ class _Attempt:
             return self._report("pass", result=result)
         return await self._next_round(result)
 
-    async def _next_round(self, result: ev.VerifyResult) -> ev.UserMessage | Closing:
+    async def _next_round(self, result: ev.VerifyResult) -> ev.UserMessage | Report:
         if self._rounds_used() >= self.order.rounds:
             return self._report("fail", note=headline(result.output), result=result)
         made = self.session.last(ev.Checkpoint)
@@ -418,7 +406,7 @@ class _Attempt:
 
     # -- reports --------------------------------------------------------------------------------------------------
 
-    async def _out_of(self, what: str, worktree: Worktree) -> Closing:
+    async def _out_of(self, what: str, worktree: Worktree) -> Report:
         await self._keep(worktree)
         notes = {
             "time": f"out of time after {self.order.seconds / 60:g} min",
@@ -443,7 +431,7 @@ class _Attempt:
     def _seconds(self) -> float:
         return round(boottime() - self.started, 3)
 
-    async def _finish(self, report: UnitReport) -> Closing:
+    async def _finish(self, report: UnitReport) -> Report:
         """Make the report the log's flushed terminal event (rule 14), and give the worktree back."""
         report = await self._checked(report)
         await self.gate.before_effect()
@@ -465,7 +453,7 @@ class _Attempt:
         claims = await blocking(evidence.unsupported, report.summary, self.session.events, changed)
         return report.model_copy(update={"unsupported": claims})
 
-    async def _let_go(self, reason: ReleaseReason, detail: str) -> Closing:
+    async def _let_go(self, reason: ReleaseReason, detail: str) -> Report:
         await self.session.flush()
         return reports.release(self.order, reason, detail, self.session.events, self._seconds())
 

@@ -2,9 +2,9 @@
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
-from functools import partial
 from typing import ParamSpec, TypeVar
+
+from worktrees.to_the_end import to_the_end
 
 __all__ = ["blocking"]
 
@@ -14,12 +14,4 @@ T = TypeVar("T")
 
 async def blocking(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run `work` in a thread and return its result; whoever is cancelled meanwhile hears of it when it has ended."""
-    future = asyncio.get_running_loop().run_in_executor(None, partial(work, *args, **kwargs))
-    try:
-        return await asyncio.shield(future)
-    except asyncio.CancelledError:
-        while not future.done():
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait({future})
-        future.exception()  # the cancellation is what the caller must hear of
-        raise
+    return await to_the_end(asyncio.to_thread(work, *args, **kwargs))

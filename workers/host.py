@@ -19,6 +19,7 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from . import places
 from .attempt import Job, attempt
 from .lease import Beater, HeldLease, LeaseTable, boottime
 from .model.assembly import Answer
@@ -26,8 +27,8 @@ from .model.catalog import Parameters
 from .model.limiter import Limiter
 from .model.patience import Waits
 from .model.pool import Pool
-from .orders import AgentOrder, UnitOrder
-from .outbox import Closing, Courier, Mailbox, Outbox
+from .orders import AgentOrder, Report, UnitOrder
+from .outbox import Courier, Mailbox, Outbox
 from .session.surface import Request
 from .turn.loop import ModelCall, Progress, Ready
 
@@ -115,7 +116,7 @@ class Host:
             return None
         return HeldLease(table, order.unit, order.token, self.name, lambda: None)
 
-    async def _work(self, order: UnitOrder, lease: HeldLease) -> Closing | None:
+    async def _work(self, order: UnitOrder, lease: HeldLease) -> Report | None:
         waits = Waits(lambda seconds: _note_wait(lease, seconds))
         show = self._watcher(order, lease, waits)
         job = Job(order, lease, self._caller(order.agent, waits), show, learn=self._models.learn, waits=waits)
@@ -159,9 +160,9 @@ class Host:
 
         return watch
 
-    def _deliver(self, order: UnitOrder, report: Closing) -> None:
+    def _deliver(self, order: UnitOrder, report: Report) -> None:
         """Hand a report to the courier; the lease is kept beating until the dispatcher has it (rule 14)."""
-        outbox = Outbox(Path(order.home) / "outbox")
+        outbox = Outbox(places.outbox(Path(order.home)))
         outbox.put(report)
         self._courier.carry(outbox, report)
 
@@ -189,7 +190,7 @@ def _note_wait(lease: HeldLease, seconds: float) -> None:
     lease.progress = json.dumps(progress)
 
 
-def _line(report: Closing) -> str:
+def _line(report: Report) -> str:
     if report.kind == "verdict":
         return f"{report.verdict}  {report.turns} turns  {report.steps} steps  ${report.cost}  {report.note}".strip()
     return f"released: {report.reason} {report.detail}".strip()

@@ -8,7 +8,7 @@ import json
 import threading
 import time
 import traceback
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -147,12 +147,6 @@ class LeaseTable:
         for unit in units:
             pipeline.hmget(self._prefix + unit, ["token", "holder", "beat", "progress", "told"])
         return {unit: _record(row) for unit, row in zip(units, pipeline.execute(), strict=True) if row[0]}
-
-    def forget(self, units: Iterable[str]) -> None:
-        """Delete records that nobody needs any more."""
-        keys = [self._prefix + unit for unit in units]
-        if keys:
-            self._redis.delete(*keys)
 
 
 def _record(row: list[bytes | None]) -> LeaseRecord:

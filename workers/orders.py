@@ -1,7 +1,7 @@
 """What travels between the dispatcher and a worker: orders out, reports back. Nothing else does."""
 
 from decimal import Decimal
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -11,6 +11,7 @@ __all__ = [
     "ForkPoint",
     "Release",
     "ReleaseReason",
+    "Report",
     "Rule",
     "Told",
     "UnitOrder",
@@ -172,7 +173,7 @@ class UnitOrder(_HandOut):
     fork: ForkPoint | None = None
 
 
-class _Closing(_HandOut):
+class _Report(_HandOut):
     version: Literal[1] = 1
     cost: Decimal | None = None
     turns: int = 0
@@ -180,7 +181,7 @@ class _Closing(_HandOut):
     seconds: float = 0.0
 
 
-class UnitReport(_Closing):
+class UnitReport(_Report):
     """A verdict: the session's flushed terminal event (protocol rule 14).
 
     `commit` and `tree` are the checkpoint that verify said yes to, present exactly when the verdict is `pass`;
@@ -203,10 +204,14 @@ class UnitReport(_Closing):
     unsupported: tuple[str, ...] = ()
 
 
-class Release(_Closing):
+class Release(_Report):
     """The unit goes back as it was: no verdict, no attempt spent (protocol rule 13)."""
 
     kind: Literal["release"] = "release"
     reason: ReleaseReason
     detail: str = ""
     commit: str | None = None
+
+
+Report = Annotated[UnitReport | Release, Field(discriminator="kind")]
+"""What ends a hand-out: a verdict or a release, the only two things that a worker can say."""

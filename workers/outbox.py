@@ -13,18 +13,17 @@ from pydantic import TypeAdapter, ValidationError
 
 from worktrees.files import disk_error, write_atomic
 
-from .orders import Release, UnitReport
+from .orders import Report
 
-__all__ = ["Closing", "Courier", "Mailbox", "Outbox", "decode"]
+__all__ = ["Courier", "Mailbox", "Outbox", "decode"]
 
-Closing = UnitReport | Release
-_CLOSING: TypeAdapter[Closing] = TypeAdapter(Closing)
+_REPORT: TypeAdapter[Report] = TypeAdapter(Report)
 
 
-def decode(text: str | bytes) -> Closing:
-    """Return a report or release from its JSON. Raises ValueError."""
+def decode(text: str | bytes) -> Report:
+    """Return a report from its JSON. Raises ValueError."""
     try:
-        return _CLOSING.validate_json(text)
+        return _REPORT.validate_json(text)
     except ValidationError as error:
         raise ValueError(f"no report: {error.errors()[0]['msg']}") from error
 
@@ -35,7 +34,7 @@ class Outbox:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def put(self, report: Closing) -> None:
+    def put(self, report: Report) -> None:
         """Write a report durably. Raises DiskError."""
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +42,7 @@ class Outbox:
             raise disk_error("make", self.folder, error) from error
         write_atomic(self._path(report.task_id), report.model_dump_json().encode())
 
-    def pending(self) -> list[Closing]:
+    def pending(self) -> list[Report]:
         """Return the reports that nobody has acknowledged; unreadable files are left for people to look at."""
         found = []
         for path in sorted(self.folder.glob("*.json")):
@@ -70,7 +69,7 @@ class Mailbox:
         self._acks = f"overnight:{night}:acks"
         self._wake = f"overnight:{night}:wake"
 
-    def send(self, report: Closing) -> None:
+    def send(self, report: Report) -> None:
         """Put a report in and wake the dispatcher."""
         pipeline = self._redis.pipeline()
         pipeline.hset(self._reports, report.task_id, report.model_dump_json())
@@ -78,7 +77,7 @@ class Mailbox:
         pipeline.ltrim(self._wake, 0, 999)
         pipeline.execute()
 
-    def receive(self) -> list[Closing]:
+    def receive(self) -> list[Report]:
         """Return the reports that wait; one that cannot be read never holds up the others."""
         found = []
         for text in self._redis.hvals(self._reports):
@@ -110,7 +109,7 @@ class Courier:
         self._mailbox = mailbox
         self._delivered = delivered
         self._every = every
-        self._load: dict[str, tuple[Outbox, Closing]] = {}
+        self._load: dict[str, tuple[Outbox, Report]] = {}
         self._wake = threading.Event()
         self._stopped = False
         self._thread = threading.Thread(target=self._run, name="courier", daemon=True)
@@ -125,7 +124,7 @@ class Courier:
         self._wake.set()
         self._thread.join(timeout=10)
 
-    def carry(self, outbox: Outbox, report: Closing) -> None:
+    def carry(self, outbox: Outbox, report: Report) -> None:
         """Take on a report that is durable already."""
         self._load[report.task_id] = (outbox, report)
         self._wake.set()
@@ -144,7 +143,7 @@ class Courier:
                 except (redis.RedisError, OSError):
                     break  # everybody waits for Redis, and for a disk that refuses to forget
 
-    def _carry_one(self, task_id: str, outbox: Outbox, report: Closing) -> None:
+    def _carry_one(self, task_id: str, outbox: Outbox, report: Report) -> None:
         mailbox = self._mailbox(report.night)
         if mailbox.is_acknowledged(task_id):
             outbox.remove(task_id)

@@ -1,9 +1,34 @@
-"""Where one unit's files are on a host: session logs, scratch folder, worktrees, all under the repository's home."""
+"""Where a repository's home keeps its nights: the layout is known here alone. `dispatcher/home.py` is built on it."""
 
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["Places"]
+__all__ = ["Places", "nights", "outbox", "session", "units", "worktrees"]
+
+
+def worktrees(home: Path) -> Path:
+    """The folder of all nights' worktrees."""
+    return home / "worktrees"
+
+
+def nights(home: Path) -> Path:
+    """The folder of all nights."""
+    return home / "nights"
+
+
+def outbox(home: Path) -> Path:
+    """Reports on their way to the dispatcher."""
+    return home / "outbox"
+
+
+def units(night: Path) -> Path:
+    """The folder of all units in a night's folder."""
+    return night / "units"
+
+
+def session(unit: Path, attempt: int) -> Path:
+    """The session log of one attempt (from 1) in a unit's folder."""
+    return unit / str(attempt) / "session.jsonl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,7 +42,7 @@ class Places:
     @property
     def unit_dir(self) -> Path:
         """Sessions of all attempts, under the unit's one lock."""
-        return self.home / "nights" / self.night / "units" / self.unit
+        return units(nights(self.home) / self.night) / self.unit
 
     @property
     def lock(self) -> Path:
@@ -26,7 +51,7 @@ class Places:
 
     def session(self, attempt: int) -> Path:
         """The session log of one attempt."""
-        return self.unit_dir / str(attempt) / "session.jsonl"
+        return session(self.unit_dir, attempt)
 
     @property
     def scratch(self) -> Path:
@@ -36,7 +61,7 @@ class Places:
     @property
     def worktrees(self) -> Path:
         """The night's worktrees."""
-        return self.home / "worktrees" / self.night
+        return worktrees(self.home) / self.night
 
     @property
     def tag(self) -> str:

@@ -5,14 +5,14 @@ The tree is made for the run and thrown away, so that nothing an agent left behi
 
 import re
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from worktrees.process import Command, Finished, run
+from worktrees.process import Command, Finished, base_environment, run
 from worktrees.worktree import Worktrees
 
 from .blocking import blocking
+from .orders import VerifyOrder
 from .tools.bash import describe
 
 __all__ = ["CANNOT_START", "VerifyOutcome", "headline", "run_stage", "verify"]
@@ -34,52 +34,35 @@ _TELLING = tuple(
 
 @dataclass(frozen=True, slots=True)
 class VerifyOutcome:
-    """What verify said. `stage` tells which command spoke last; seconds cover both."""
+    """What verify said. `command` is the one that spoke last: a setup that failed, else verify; seconds cover both."""
 
     passed: bool
-    stage: str
     command: str
     exit_code: int | None
     output: str
     seconds: float
 
-    @property
-    def could_start(self) -> bool:
-        """False when the setup failed or the verify command itself is not there: bad input, not a red test."""
-        return self.passed or (self.stage == "verify" and self.exit_code not in CANNOT_START)
 
-
-async def verify(
-    worktrees: Worktrees,
-    name: str,
-    commit: str,
-    *,
-    commands: Mapping[str, str],
-    timeouts: Mapping[str, float],
-    env: Mapping[str, str],
-    tag: str,
-) -> VerifyOutcome:
-    """Run `commands` (stage → command, in order: setup, verify, …) on a clean tree of the commit until one fails.
-
-    `timeouts` has each stage's seconds. The tree `name` is removed again on every way out.
-    """
+async def verify(worktrees: Worktrees, name: str, commit: str, order: VerifyOrder, *, tag: str) -> VerifyOutcome:
+    """Run setup and verify on a clean tree of the commit. The tree `name` is removed again on every way out."""
     started = time.monotonic()
     try:
         tree = await blocking(worktrees.create, name, commit, replace=True)
-        stage, command, done = "", "", None
-        for stage, command in commands.items():
-            done = await run_stage(command, timeouts[stage], tree.path, env, tag)
-            if not done.ok:
-                break
-        assert done is not None, "verify without a command"
-        output = describe(done, timeouts[stage])
-        return VerifyOutcome(done.ok, stage, command, done.exit_code, output, time.monotonic() - started)
+        command, seconds = order.setup, order.setup_timeout
+        done = None if command is None else await run_stage(command, seconds, tree.path, tag)
+        if done is None or done.ok:
+            command, seconds = order.run, order.timeout
+            done = await run_stage(command, seconds, tree.path, tag)
+        assert command is not None
+        output = describe(done, seconds)
+        return VerifyOutcome(done.ok, command, done.exit_code, output, time.monotonic() - started)
     finally:
         await blocking(worktrees.remove, name, kept=commit)
 
 
-async def run_stage(command: str, seconds: float, path: Path, env: Mapping[str, str], tag: str) -> Finished:
+async def run_stage(command: str, seconds: float, path: Path, tag: str) -> Finished:
     """Run a trusted command (setup, verify) in a tree. It is killed after `seconds`."""
+    env = base_environment()
     return await run(Command(script=command, cwd=path, env=env, timeout=seconds, output_limit=_OUTPUT_LIMIT, tag=tag))
 
 

@@ -16,7 +16,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -24,6 +24,7 @@ from types import MappingProxyType
 from worktrees.containment import TAG_VARIABLE, Wrapping, is_provable, kill_tagged, wrapping
 from worktrees.errors import ProcessesLeft, StartError
 from worktrees.output import HeadAndTail
+from worktrees.to_the_end import to_the_end
 
 CHUNK = 1 << 20
 CHUNKS_A_TURN = 16  # then the event loop has its turn
@@ -110,7 +111,7 @@ async def run(command: Command) -> Finished:
     try:
         await running.until_over()
     finally:
-        await _to_the_end(running.stop())
+        await to_the_end(running.stop())
     return running.finished()
 
 
@@ -121,22 +122,6 @@ async def sweep(tag: str, seconds: float = 5.0) -> bool:
     answer is False then, although everything that could be found is dead.
     """
     return await asyncio.to_thread(kill_tagged, tag, seconds) and is_provable()
-
-
-async def _to_the_end(work: Coroutine[None, None, None]) -> None:
-    """Finish `work` although the task is cancelled meanwhile, however often; then pass that on."""
-    task = asyncio.ensure_future(work)
-    cancelled: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError as error:
-            if task.cancelled():
-                raise
-            cancelled = error
-    task.result()
-    if cancelled is not None:
-        raise cancelled
 
 
 class _Running:

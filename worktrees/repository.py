@@ -74,6 +74,11 @@ class Repository:
         """Return the id of the commit's tree."""
         return self.git.run("rev-parse", "--verify", f"{self.resolve(commit)}^{{tree}}").stdout.strip()
 
+    def parents(self, commit: str) -> tuple[str, ...]:
+        """Return the ids of the commit's parents, the first one first."""
+        line = self.git.run("rev-list", "--parents", "--max-count=1", self.resolve(commit)).stdout
+        return tuple(line.split()[1:])
+
     def is_ancestor(self, ancestor: str, descendant: str) -> bool:
         """Whether `ancestor` is in the history of `descendant`, or is it. Raises RepositoryError."""
         pair = (self.resolve(ancestor), self.resolve(descendant))
@@ -89,6 +94,13 @@ class Repository:
     def update_ref(self, ref: str, new: str, old: str | None, *, message: str) -> None:
         """Move `ref` to `new` if it is at `old` (None: does not exist). Raises RefMoved, changing nothing."""
         update_ref(self.git, ref, new, old, message=message)
+
+    def read_text(self, commit: str, path: str) -> str | None:
+        """Return the file's text in the commit (undecodable bytes replaced), None if there is no such file."""
+        result = self.git.run("cat-file", "blob", f"{self.resolve(commit)}:{path}", check=False)
+        if result.code != 0:
+            return None
+        return result.stdout.encode(errors="surrogateescape").decode(errors="replace")
 
     def blobs(self, commit: str, *paths: str) -> dict[str, tuple[str, int]]:
         """Return mode and size in bytes of those of `paths` that are files or links (120000) in the commit."""

@@ -50,11 +50,6 @@ class Worktree:
         """Return the id of the commit that is checked out. Raises GitError if HEAD is broken."""
         return self.git().run("rev-parse", "--verify", "HEAD^{commit}").stdout.strip()
 
-    def is_clean(self) -> bool:
-        """Whether a checkpoint would find nothing: no change, and no untracked file that is not ignored."""
-        options = ("--porcelain", "-z", "--untracked-files=normal", "--ignore-submodules=all")
-        return not self.git().run("status", *options).stdout
-
     def restore_pointer(self) -> bool:
         """Write back what links the files to the admin directory; True if somebody had changed it.
 
@@ -157,12 +152,6 @@ class Worktrees:
         for place in (self.root / ".trash", self.repository.common_dir / "overnight-trash"):
             _delete_all(list(place.iterdir()) if place.is_dir() else [])
 
-    def names(self) -> list[str]:
-        """Return the names of all worktrees below the root, ruins included, sorted."""
-        known = {path.name for path in map(_target, self._all_admin_dirs()) if path and path.parent == self.root}
-        there = {entry.name for entry in self.root.iterdir()} if self.root.is_dir() else set()
-        return sorted(name for name in known | there if NAME.fullmatch(name))
-
     def _path(self, name: str) -> Path:
         if not NAME.fullmatch(name) or name.endswith((".", ".lock")):
             message = f"{name!r} cannot name a worktree. Use letters, digits, dots, dashes and underscores."
@@ -200,14 +189,11 @@ class Worktrees:
         is_filled = (worktree.admin_dir / READY).exists() and not _is_initializing(worktree.admin_dir)
         return worktree if is_filled and _head_of(worktree.git()) is not None else None
 
-    def _all_admin_dirs(self) -> list[Path]:
-        place = self.repository.common_dir / "worktrees"
-        return sorted(place.iterdir()) if place.is_dir() else []
-
     def _named(self, name: str) -> list[Path]:
         """Return the admin directories that git may have made for a worktree of that name: it appends a number."""
         numbered = re.compile(re.escape(name) + r"\d*")
-        return [entry for entry in self._all_admin_dirs() if numbered.fullmatch(entry.name)]
+        place = self.repository.common_dir / "worktrees"
+        return sorted(entry for entry in place.glob("*") if numbered.fullmatch(entry.name))
 
     def _admin_dirs(self, name: str) -> list[Path]:
         """Return what git knows under that path. Found by git's record, never by the agent's `.git` file."""

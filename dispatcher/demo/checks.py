@@ -68,9 +68,9 @@ class _Evidence:
     @cached_property
     def sessions(self) -> Mapping[tuple[str, int], list[Any]]:
         """Every session by (unit, attempt)."""
-        units = self.night.stage.home.night(self.night.night) / "units"
-        found = sorted(units.glob("*/*/session.jsonl"))
-        return {(path.parent.parent.name, int(path.parent.name)): read_session(path) for path in found}
+        home, night = self.night.stage.home, self.night.night
+        logs = {unit: home.sessions(night, unit) for unit in home.all_units(night)}
+        return {(unit, attempt): read_session(path) for unit in logs for attempt, path in logs[unit].items()}
 
     @cached_property
     def lost(self) -> set[str]:

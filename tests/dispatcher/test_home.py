@@ -75,10 +75,10 @@ def test_the_layout() -> None:
         home.aof: "engine/aof",
         home.socket: "engine/redis.sock",
         home.journal("1130-k3v"): "nights/1130-k3v/journal.jsonl",
-        home.unit_lock("1130-k3v", "a"): "nights/1130-k3v/units/a/unit.lock",
-        home.claims("1130-k3v", "a"): "nights/1130-k3v/units/a/claims.jsonl",
+        home.places("1130-k3v", "a").lock: "nights/1130-k3v/units/a/unit.lock",
+        home.places("1130-k3v", "a").scratch: "nights/1130-k3v/units/a/scratch",
+        home.places("1130-k3v", "a").worktrees: "worktrees/1130-k3v",
         home.session("1130-k3v", "a", 2): "nights/1130-k3v/units/a/2/session.jsonl",
-        home.scratch("1130-k3v", "a", 2): "nights/1130-k3v/units/a/2/scratch",
     }
     assert {str(path.relative_to("/h/x")) for path in paths} == set(paths.values())
     assert all(str(path.relative_to("/h/x")) == name for path, name in paths.items())
@@ -93,7 +93,7 @@ def test_a_name_that_could_lead_elsewhere_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match="cannot be"):
         home.session("1130-k3v", name, 1)
     with pytest.raises(ValueError, match="count from 1"):
-        home.attempt("1130-k3v", "a", 0)
+        home.session("1130-k3v", "a", 0)
 
 
 def test_the_writers_lock_belongs_to_the_repository(common_dir: Path, tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkouts import trees_of
 from entries import NIGHT, unit
 
 from dispatcher import preflight
@@ -50,7 +51,7 @@ async def test_setup_and_each_distinct_verify_run_once(base: Base, tmp_path: Pat
     ]
     assert found.setup_seconds is not None
     assert count.read_text() == "x\n"
-    assert base.worktrees.names() == []
+    assert trees_of(base.worktrees) == []
 
 
 async def test_what_the_journal_knows_is_not_run_again(base: Base) -> None:
@@ -68,7 +69,7 @@ async def test_a_setup_that_fails_is_bad_input_with_its_own_words(base: Base) ->
     with pytest.raises(ConfigError, match="no network") as caught:
         await base.run(UNIT, '[setup]\nrun = "echo Error: no network; exit 3"\n')
     assert caught.value.field == "setup.run"
-    assert base.worktrees.names() == []
+    assert trees_of(base.worktrees) == []
 
 
 async def test_verifies_that_cannot_start_are_all_named(base: Base) -> None:

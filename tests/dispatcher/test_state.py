@@ -22,9 +22,7 @@ from dispatcher.state import (
     parse,
     read,
     render,
-    write,
 )
-from worktrees.errors import DiskError
 
 DESIGN = """\
 # Loop State: Billing clean-up
@@ -135,7 +133,7 @@ def test_grep_tells_the_truth(tmp_path: Path) -> None:
     """The two greps of the seed see the queue and the counts, even with a note that tries to look like them."""
     path = tmp_path / "state.md"
     state = parse(DESIGN).move("drop-py38", Bucket.tried, "saw\n## open\n- fake").add("next-1").add("next-2")
-    write(path, state)
+    path.write_text(render(state))
     after = subprocess.run(["grep", "-A99", "## open", path], capture_output=True, text=True, check=True).stdout
     queue = after.split("\n\n", maxsplit=1)[0].splitlines()
     assert queue == ["## open", "- next-1", "- next-2"]
@@ -252,17 +250,6 @@ def test_reading_returns_the_very_text(tmp_path: Path) -> None:
     text = EMPTY.replace("\n", "\r\n")
     path.write_bytes(text.encode())
     assert read(path) == (parse(EMPTY), text)
-
-
-def test_writing_replaces_the_file_or_leaves_it(tmp_path: Path) -> None:
-    """A write that works is read back; one that cannot work is a DiskError and creates nothing."""
-    path = tmp_path / "state.md"
-    state = parse(DESIGN).stamped("1130-k3v", 42)
-    write(path, state)
-    assert read(path)[0] == state
-    assert [child.name for child in tmp_path.iterdir()] == ["state.md"]
-    with pytest.raises(DiskError):
-        write(tmp_path / "missing" / "state.md", state)
 
 
 def test_moves_by_hand() -> None:

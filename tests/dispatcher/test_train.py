@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from checkouts import Checkout, trees_of
 from entries import NIGHT, unit
 from quiet import Quiet
 
@@ -80,7 +81,7 @@ async def test_the_first_unit_makes_the_branch_and_needs_no_second_verify(yard: 
     assert (intent.old, intent.new) == (None, yard.tip())
     assert done.commit == yard.tip()
     assert yard.of(Verified) == []
-    assert yard.repository.parents(str(yard.tip())) == (yard.base, report.commit)
+    assert Checkout(yard.repository.root).parents(str(yard.tip())) == (yard.base, report.commit)
 
 
 async def test_two_units_that_are_green_alone_and_red_together(yard: Yard) -> None:
@@ -96,7 +97,7 @@ async def test_two_units_that_are_green_alone_and_red_together(yard: Yard) -> No
         "passed alone, failed merged: a and b do not go together",
     )
     assert yard.tip() == tip
-    assert yard.worktrees.names() == []
+    assert trees_of(yard.worktrees) == []
 
 
 async def test_a_conflict_names_the_paths_and_moves_nothing(yard: Yard) -> None:

@@ -122,7 +122,7 @@ def test_a_bare_goal_and_empty_keys_are_enough() -> None:
         ("---\nid: other\n---\ng", 2, "id", "file's name"),
         ("---\ngoal: other\n---\ng", 2, "goal", "below the front matter"),
         ("---\nverify: [a\n---\ng", 2, None, "not YAML"),
-        ("---\nok: 1\nverify: a: b\n---\ng", 3, None, "quote values"),
+        ("---\nok: 1\nverify: a: b\n---\ng", 3, None, "in quotes"),
         ("---\nverify: *gone\n---\ng", 2, None, "not YAML"),
         ("---\n- a\n---\ng", 2, None, "lines 'key: value'"),
         ("---\nverify: x\n", 1, None, "never ends"),

@@ -108,7 +108,7 @@ def check(project: Project, kills: int) -> None:
     assert sum(lost.values()) <= kills * SLOTS, f"calls whose answer no log holds, after {kills} kills: {lost}"
     for unit in NAMES:  # a fresh context was never needed: no attempt was spent
         assert project.count(unit, "session/start") == 1
-        assert project.home.attempt(project.night(), unit, 2).exists() is False
+        assert project.home.session(project.night(), unit, 2).parent.exists() is False
 
 
 def scenario(night: MakeNight, kill: Callable[..., None], kills: int, seed: int | None = None) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from night_stand import QUICK, Project, bash, check_night, made_by, makes, plays
+from night_stand import QUICK, Project, bash, check_night, made_by, plays, says
 
 from dispatcher.decide import LOSSES_UNTIL_ALONE, MOST_LOSSES
 from dispatcher.journal import Lost, Ordered, Reported
@@ -33,9 +33,15 @@ def without_unshare(folder: Path) -> str:
     return str(folder)
 
 
+def works_again(path: str) -> list[dict[str, Any]]:
+    """The steps of a slow unit that does again what is gone: its tree is made anew when its worker died (rule 7)."""
+    made = bash(f"echo made > {path}", latency=0.3)
+    return [made, made, made, made, says("Done.", latency=0.3), made, says("Done again."), made, says("And again.")]
+
+
 def poisoned(night: MakeNight, poison: list[dict[str, Any]], **options: Any) -> Project:
     """A night of five units, of which the first kills its worker."""
-    slow = {name: makes(made_by(name), looks=4, latency=0.3) for name in OTHERS}
+    slow = {name: works_again(made_by(name)) for name in OTHERS}
     project = night(plays({POISON: poison, **slow}), **options)
     project.extra_env["PATH"] = without_unshare(project.root.parent / "programs")
     for name in (POISON, *OTHERS):

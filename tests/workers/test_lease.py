@@ -273,15 +273,6 @@ def test_what_was_said_waits_for_the_next_holder(table: LeaseTable) -> None:
     assert table.told("u") == []
 
 
-def test_forgotten_records_are_gone(table: LeaseTable) -> None:
-    """Records that nobody needs are deleted; to forget nothing, or twice, is fine."""
-    held(table)
-    table.forget([])
-    table.forget(["u", "nobody"])
-    table.forget(["u"])
-    assert table.poll(["u"]) == {}
-
-
 def test_nights_do_not_meet(table: LeaseTable, redis_client: redis.Redis) -> None:
     """The same unit of another night is another record."""
     held(table)

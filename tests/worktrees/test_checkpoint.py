@@ -33,12 +33,14 @@ def agent(tree: Worktree) -> Checkout:
 def take(tree: Worktree, base: str, **more: object) -> Checkpoint:
     made = checkpoint(tree, base=base, message="checkpoint 1", **more)  # type: ignore[arg-type]
     assert tree.head() == made.commit
-    assert tree.is_clean()
+    assert Checkout(tree.path).is_clean()
     assert (tree.admin_dir / "HEAD").read_text().strip() == made.commit
     return made
 
 
-def test_everything_not_ignored_is_committed(tree: Worktree, base: str, repository: Repository) -> None:
+def test_everything_not_ignored_is_committed(
+    tree: Worktree, base: str, repository: Repository, agent: Checkout
+) -> None:
     """Modified, added, deleted, made executable; awkward names; ignored files are left alone."""
     odd = ["sp ace/é ü.py", "-rf", "new\nline", "quo\"te'", "*.py", ":(top)x", "back\\slash"]
     for name in odd:
@@ -54,10 +56,10 @@ def test_everything_not_ignored_is_committed(tree: Worktree, base: str, reposito
     made = take(tree, base)
     assert set(made.changed) == {*odd, "raw\udcff", "a.py", "src/b.py", "run.sh"}
     assert (made.parent, made.taken_back) == (base, ())
-    assert repository.parents(made.commit) == (base,)
+    assert agent.parents(made.commit) == (base,)
     assert repository.tree(made.commit) == made.tree
-    assert repository.read_text(made.commit, "sp ace/é ü.py") == "sp ace/é ü.py"
-    assert repository.read_text(made.commit, "debug.log") is None
+    assert agent.show(made.commit, "sp ace/é ü.py") == "sp ace/é ü.py"
+    assert "debug.log" not in agent.files(made.commit)
     listing = repository.git.run("log", "-1", "--format=%an <%ae>|%cn|%s", made.commit).stdout
     assert listing == "overnight <overnight@localhost>|overnight|checkpoint 1\n"
 
@@ -143,9 +145,7 @@ def test_a_protected_file_replaced_by_a_directory(tree: Worktree, base: str, age
     assert (tree.path / "src/conftest.py").read_text() == ""
 
 
-def test_symlinks_are_stored_and_never_followed(
-    tree: Worktree, base: str, tmp_path: Path, repository: Repository
-) -> None:
+def test_symlinks_are_stored_and_never_followed(tree: Worktree, base: str, tmp_path: Path, agent: Checkout) -> None:
     """A link to a directory outside is a link in the commit; a tracked directory may become one."""
     outside = tmp_path / "outside"
     outside.mkdir()
@@ -156,9 +156,8 @@ def test_symlinks_are_stored_and_never_followed(
     (tree.path / "src").rmdir()
     (tree.path / "src").symlink_to(outside)
     made = take(tree, base)
-    assert repository.list_files(made.commit, "link") == ["link"]
-    assert repository.list_files(made.commit, "src") == ["src"]
-    assert repository.read_text(made.commit, "link") == str(outside)
+    assert {"link", "src"} < set(agent.files(made.commit))
+    assert agent.show(made.commit, "link") == str(outside)
 
 
 @pytest.mark.parametrize("where", ["nested", "src", "new/deep"])

@@ -107,6 +107,8 @@ def test_revisions_are_resolved_to_full_ids(checkout: Checkout, repository: Repo
     assert repository.resolve("main") == second
     assert repository.resolve("v1") == first
     assert repository.resolve(first[:10]) == first
+    assert repository.parents(second) == (first,)
+    assert repository.parents(first) == ()
     assert repository.tree(second) == checkout.git("rev-parse", "HEAD^{tree}")
     assert repository.is_ancestor(first, second)
     assert not repository.is_ancestor(second, first)
@@ -119,15 +121,19 @@ def test_revisions_are_resolved_to_full_ids(checkout: Checkout, repository: Repo
         assert repr(wrong) in str(caught.value)
 
 
-def test_differences_are_read_from_commits(checkout: Checkout, repository: Repository) -> None:
-    """Each path that differs, by its own name, however awkward."""
+def test_contents_are_read_from_commits(checkout: Checkout, repository: Repository) -> None:
+    """Texts and differences, for awkward names too; what is not there is None."""
     first = checkout.git("rev-parse", "HEAD")
     odd = "dir/with space é\n-x"
     (checkout.path / "latin").write_bytes(b"caf\xe9")
     second = checkout.commit({odd: "text\n\n", "a.py": "a = 2\n"})
+    assert repository.read_text(second, odd) == "text\n\n"
+    assert repository.read_text(second, "latin") == "caf�"
+    assert repository.read_text(first, odd) is None
+    assert repository.read_text(second, "dir") is None
     assert repository.changed_paths(first, second) == ["a.py", odd, "latin"]
     with pytest.raises(RepositoryError):
-        repository.changed_paths("nope", second)
+        repository.read_text("nope", "a.py")
 
 
 def test_refs_move_by_compare_and_swap(checkout: Checkout, repository: Repository) -> None:

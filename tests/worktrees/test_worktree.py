@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from checkouts import Checkout
+from checkouts import Checkout, trees_of
 
 from worktrees import worktree
 from worktrees.checkpoint import checkpoint
@@ -24,12 +24,12 @@ def test_a_worktree_is_detached_clean_and_whole(checkout: Checkout, worktrees: W
     made = worktrees.create("n1.unit.1", "main")
     assert made.head() == checkout.git("rev-parse", "main")
     assert (made.path / "tests/test_a.py").read_text() == "assert True\n"
-    assert made.is_clean()
+    assert Checkout(made.path).is_clean()
     assert subprocess.run(["git", "-C", made.path, "symbolic-ref", "-q", "HEAD"], check=False).returncode == 1
     assert worktrees.adopt("n1.unit.1") == made
-    assert worktrees.names() == ["n1.unit.1"]
+    assert trees_of(worktrees) == ["n1.unit.1"]
     (made.path / "new").touch()
-    assert not made.is_clean()
+    assert not Checkout(made.path).is_clean()
     with pytest.raises(RepositoryError, match="Adopt it"):
         worktrees.create("n1.unit.1", "main")
 
@@ -41,9 +41,9 @@ def test_paths_with_spaces_and_dollars(checkout: Checkout, tmp_path: Path) -> No
     trees = Worktrees(Repository.discover(odd), tmp_path / "trees $HOME ü here")
     made = trees.create("u", "main")
     assert made.path == tmp_path / "trees $HOME ü here" / "u"
-    assert made.is_clean()
+    assert Checkout(made.path).is_clean()
     trees.remove("u")
-    assert trees.names() == []
+    assert trees_of(trees) == []
 
 
 @pytest.mark.parametrize("name", ["", ".", "..", "a/b", "-x", "a..b", "x.lock", "x.", "é", "a b", "a\n", "x" * 201])
@@ -66,7 +66,7 @@ def test_an_unknown_commit_leaves_nothing(worktrees: Worktrees) -> None:
     """The error names it and no directory stays."""
     with pytest.raises(RepositoryError, match="nope"):
         worktrees.create("u", "nope")
-    assert worktrees.names() == []
+    assert trees_of(worktrees) == []
 
 
 def test_making_adopting_and_removing_take_the_lock(
@@ -97,9 +97,9 @@ def test_sixteen_worktrees_from_four_processes_at_once(checkout: Checkout, workt
     makers = [subprocess.Popen([*command, str(first)]) for first in (0, 4, 8, 12)]
     assert [maker.wait(60) for maker in makers] == [0, 0, 0, 0]
     names = [f"u{number}" for number in range(16)]
-    assert worktrees.names() == sorted(names)
+    assert trees_of(worktrees) == sorted(names)
     adopted = [worktrees.adopt(name) for name in names]
-    assert all(tree is not None and tree.is_clean() for tree in adopted)
+    assert all(tree is not None and Checkout(tree.path).is_clean() for tree in adopted)
     assert len({tree.admin_dir for tree in adopted if tree}) == 16
 
 
@@ -123,9 +123,9 @@ def test_the_ruins_of_a_killed_add_are_cleared(checkout: Checkout, worktrees: Wo
     assert locked.read_text().strip() == "initializing"
     checkout.git("config", "--unset", "filter.slow.smudge")
     assert worktrees.adopt("u") is None
-    assert worktrees.names() == ["u"]
+    assert trees_of(worktrees) == ["u"]
     made = worktrees.create("u", "main")
-    assert made.is_clean()
+    assert Checkout(made.path).is_clean()
     assert not locked.exists()
 
 
@@ -143,7 +143,7 @@ def test_a_checkout_cut_off_halfway_is_not_adopted(worktrees: Worktrees) -> None
     (made.admin_dir / READY).unlink()
     (made.path / "a.py").unlink()
     assert worktrees.adopt("u") is None
-    assert worktrees.create("u", "main").is_clean()
+    assert Checkout(worktrees.create("u", "main").path).is_clean()
 
 
 def test_a_directory_deleted_by_hand_does_not_block_the_name(worktrees: Worktrees) -> None:
@@ -151,7 +151,7 @@ def test_a_directory_deleted_by_hand_does_not_block_the_name(worktrees: Worktree
     made = worktrees.create("u", "main")
     shutil.rmtree(made.path)
     assert worktrees.adopt("u") is None
-    assert worktrees.create("u", "main").is_clean()
+    assert Checkout(worktrees.create("u", "main").path).is_clean()
 
 
 def test_a_directory_left_over_without_git_does_not_block_the_name(worktrees: Worktrees) -> None:
@@ -160,7 +160,7 @@ def test_a_directory_left_over_without_git_does_not_block_the_name(worktrees: Wo
     for leave in (lambda path: (path / "x").mkdir(parents=True), Path.touch, lambda path: path.symlink_to("gone")):
         leave(worktrees.root / "u")
         assert worktrees.adopt("u") is None
-        assert worktrees.create("u", "main").is_clean()
+        assert Checkout(worktrees.create("u", "main").path).is_clean()
         worktrees.remove("u")
 
 
@@ -205,7 +205,7 @@ def test_removal_of_a_dirty_locked_broken_worktree(checkout: Checkout, worktrees
     (made.path / ".git").unlink()
     (made.admin_dir / "HEAD").write_text("rubbish")
     worktrees.remove("u")
-    assert worktrees.names() == []
+    assert trees_of(worktrees) == []
     assert not made.admin_dir.exists()
     assert (outside / "precious").exists()
 
@@ -218,7 +218,7 @@ def test_failing_hooks_are_ignored(checkout: Checkout, worktrees: Worktrees) -> 
     (hooks / "post-checkout").chmod(0o755)
     checkout.git("config", "core.hooksPath", str(hooks))
     made = worktrees.create("u", "main")
-    assert made.is_clean()
+    assert Checkout(made.path).is_clean()
     assert not (made.path / "ran").exists()
 
 
@@ -229,7 +229,7 @@ def test_a_failing_checkout_is_undone(checkout: Checkout, worktrees: Worktrees) 
     checkout.git("config", "filter.missing.required", "true")
     with pytest.raises(GitError, match="no-such-program"):
         worktrees.create("u", "main")
-    assert worktrees.names() == []
+    assert trees_of(worktrees) == []
 
 
 @pytest.mark.parametrize("harm", ["rewritten", "deleted", "symlink", "repository", "commondir"])

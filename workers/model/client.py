@@ -113,16 +113,10 @@ class ModelClient:
         on_headroom: Callable[[Headroom], None] | None,
     ) -> Answer:
         optional = {"thinking": parameters.thinking, "output_config": parameters.output_config}
+        fields = {"model": model, "max_tokens": parameters.max_tokens, "stream": True}
+        fields |= {name: value for name, value in optional.items() if value is not None}
         try:
-            stream: Any = await self._sdk.messages.create(
-                model=model,
-                max_tokens=parameters.max_tokens,
-                system=request.system,
-                tools=request.tools,
-                messages=request.messages,
-                stream=True,
-                **{name: value for name, value in optional.items() if value is not None},
-            )
+            stream = await self._open_stream(request, fields)
             async with stream:
                 headroom = read_headroom(stream.response.headers.raw) if on_headroom else None
                 if on_headroom and headroom is not None:
@@ -132,6 +126,19 @@ class ModelClient:
             raise
         except Exception as error:
             raise self._translate(error) from error
+
+    async def _open_stream(self, request: Request, fields: dict[str, Any]) -> Any:
+        """Post the request. Its bytes are ours: `create` would copy and encode the whole history at every step."""
+        if self._agent.provider != "anthropic":  # the clouds move fields of the body into the path
+            parts = {"system": request.system, "tools": request.tools, "messages": request.messages}
+            return await self._sdk.messages.create(**fields, **parts)
+        return await self._sdk.post(
+            "/v1/messages",
+            content=request.body(**fields),
+            cast_to=anthropic.types.Message,
+            stream=True,
+            stream_cls=anthropic.AsyncStream[anthropic.types.RawMessageStreamEvent],
+        )
 
     async def _assemble(self, stream: Any, on_text: Callable[[str], None] | None) -> Answer:
         assembly = Assembly()

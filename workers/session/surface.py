@@ -27,11 +27,21 @@ IMAGES_GONE = "(an image stood here; it was dropped to make room. Look at the fi
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What is sent: the three parts that the hash in `step/start` covers, with breakpoints added."""
+    """What is sent: the three parts that the hash in `step/start` covers, with breakpoints added.
+
+    `texts` are the messages as JSON, where somebody has them already: most were sent before.
+    """
 
     system: list[Block]
     tools: list[Block]
     messages: list[Message]
+    texts: list[str] | None = None
+
+    def body(self, **fields: Any) -> bytes:
+        """Return the request's JSON, with `fields` beside its three parts. Costs little more than what is new in it."""
+        texts = [_TEXT(message) for message in self.messages] if self.texts is None else self.texts
+        head = _TEXT({**fields, "system": self.system, "tools": self.tools})
+        return f'{head[:-1]},"messages":[{",".join(texts)}]}}'.encode("ascii")
 
 
 class Surface:
@@ -48,7 +58,7 @@ class Surface:
         self._due: list[str] = []
         self._results: dict[str, Block] = {}
         self._held: list[list[Block]] = []
-        self._unhashed: list[Any] = []
+        self._texts: list[str] = []  # the messages as JSON, as far as somebody has asked
         self._digest = hashlib.sha256()
 
     def add(self, event: Any) -> None:
@@ -56,7 +66,6 @@ class Surface:
         match event:
             case ev.SessionStart():
                 self.system, self.tools = event.system, event.tools
-                self._unhashed.append([self.system, self.tools])
             case ev.UserMessage() if self._due:
                 self._held.append(event.content)  # results come first, at once
             case ev.UserMessage():
@@ -82,14 +91,22 @@ class Surface:
         return self
 
     @property
+    def texts(self) -> list[str]:
+        """The messages as JSON. Made when somebody asks, of what came since: readers never do."""
+        if not self._texts:
+            self._digest = hashlib.sha256(_TEXT([self.system, self.tools]).encode("ascii") + b"\n")
+        for message in self.messages[len(self._texts) :]:
+            self._texts.append(_TEXT(message))
+            self._digest.update(self._texts[-1].encode("ascii") + b"\n")
+        return self._texts
+
+    @property
     def digest(self) -> str:
         """SHA-256 over system, tools and messages as JSON lines: what `step/start` records.
 
-        Computed when somebody asks, over what came since: readers never do, and what was compacted never counts.
+        What was compacted never counts.
         """
-        for part in self._unhashed:
-            self._digest.update(_TEXT(part).encode("ascii") + b"\n")
-        self._unhashed.clear()
+        _ = self.texts
         return self._digest.hexdigest()
 
     @property
@@ -157,8 +174,8 @@ class Surface:
         last = self.messages[-1]
         content = [{**block, "input": arguments} if block.get("id") == call else block for block in last["content"]]
         self.messages[-1] = {**last, "content": content}
-        if self._unhashed and self._unhashed[-1] is last:
-            self._unhashed[-1] = self.messages[-1]
+        if len(self._texts) == len(self.messages):  # somebody looked between two results of one answer
+            self._texts = []
 
     def _compact(self, event: ev.Compaction) -> None:
         """Let the summary stand in for the history. The first message stays: it says which unit this is.
@@ -187,13 +204,10 @@ class Surface:
         pairs = zip(self.messages, messages, strict=False)
         kept = next((at for at, (old, new) in enumerate(pairs) if old is not new), len(messages))
         self._written = [place for place in self._written if place[0] < kept]
-        self.messages = messages
-        self._digest, self._unhashed = hashlib.sha256(), [[self.system, self.tools], *messages]
+        self.messages, self._texts = messages, []
 
     def _message(self, role: str, content: list[Block]) -> None:
-        message = {"role": role, "content": content}
-        self.messages.append(message)
-        self._unhashed.append(message)
+        self.messages.append({"role": role, "content": content})
 
 
 def _without_thinking(messages: Iterable[Message]) -> list[Message]:
@@ -241,14 +255,18 @@ def request(view: Surface, asking: list[Block] | None = None) -> Request:
     One stands behind the head (tools come before the system prompt, so it covers both), the others where
     `Surface.places` says. `asking` is a question beside the history: it goes last, and nothing is written for it.
     """
-    messages = list(view.messages)
-    for number, index in view.places if asking is None else view.places[:-1]:
+    messages, texts = list(view.messages), list(view.texts)
+    places = view.places if asking is None else view.places[:-1]
+    for number, index in places:
         messages[number] = {**messages[number], "content": _marked(messages[number]["content"], index)}
+    for number in {number for number, _ in places}:
+        texts[number] = _TEXT(messages[number])
     if asking is not None:
         messages.append({"role": "user", "content": asking})
+        texts.append(_TEXT(messages[-1]))
     if not view.system:
-        return Request(view.system, _marked(view.tools, len(view.tools) - 1), messages)
-    return Request(_marked(view.system, len(view.system) - 1), view.tools, messages)
+        return Request(view.system, _marked(view.tools, len(view.tools) - 1), messages, texts)
+    return Request(_marked(view.system, len(view.system) - 1), view.tools, messages, texts)
 
 
 def _marked(blocks: list[Block], index: int) -> list[Block]:

@@ -98,6 +98,33 @@ def test_a_request_only_adds_breakpoints(told: list[Any]) -> None:
 
 
 @SLOW
+@given(histories())
+def test_the_bytes_sent_are_the_request(told: list[Any]) -> None:
+    """Whatever was encoded at an earlier step, and replaced or marked since: the JSON says the same as the lists."""
+    view = Surface()
+    for event in told:
+        view.add(event)
+        if isinstance(event, ev.StepStart | ev.ToolResult | ev.Compaction | ev.ImagesDropped | ev.AgentLoaded):
+            asked = request(view)
+            sent = json.loads(asked.body(model="m", stream=True))
+            assert (sent.pop("model"), sent.pop("stream")) == ("m", True)
+            assert sent == {"system": asked.system, "tools": asked.tools, "messages": asked.messages}
+    assert view.digest == surface(told).digest
+
+
+def test_arguments_trimmed_after_a_look() -> None:
+    """A look between two results of one answer does not keep the untrimmed arguments alive."""
+    begun = [START, user("go"), says(calls("a"), calls("b"))]
+    first = ev.ToolResult(call_id="a", content="ok", trimmed={"command": "short a"})
+    second = ev.ToolResult(call_id="b", content="ok", trimmed={"command": "short b"})
+    view = surface([*begun, first])
+    request(view).body()
+    view.add(second)
+    sent = json.loads(request(view).body())["messages"]
+    assert [block["input"]["command"] for block in sent[1]["content"]] == ["short a", "short b"]
+    assert view.digest == surface([*begun, first, second]).digest
+
+
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=6))
 def test_the_next_request_finds_the_last_ones_prefix(widths: list[int]) -> None:
     """However many calls a step makes, a breakpoint of the next request is at most 20 blocks behind the last one's."""
