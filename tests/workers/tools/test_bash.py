@@ -115,9 +115,9 @@ async def test_a_root_that_is_gone(workspace: Workspace, root: Path) -> None:
 
 
 async def test_the_tools_of_every_agent(workspace: Workspace) -> None:
-    """Bash, the editor and ask, under the names that the model is given; only asking has no effect of its own."""
+    """Under the names that the model is given; only asking has no effect of its own."""
     tools = built_in()
-    assert list(tools) == ["bash", "str_replace_based_edit_tool", "ask"]
+    assert list(tools) == ["bash", "str_replace_based_edit_tool", "update_tasks", "skill", "ask"]
     assert [tool.schema["name"] for tool in tools.values()] == list(tools)
     assert Bash().mutates({})
     assert not Ask().mutates({"question": "?"})
