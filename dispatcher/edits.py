@@ -19,7 +19,7 @@ __all__ = [
     "Effect",
     "Move",
     "Moved",
-    "Outcome",
+    "Applied",
     "Refused",
     "Regoaled",
     "Removed",
@@ -161,7 +161,7 @@ class Refused:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class Applied:
     """What is to be written, what was obeyed and what was not. Every request left an effect or a refusal."""
 
     state: State
@@ -211,19 +211,19 @@ def _of_queue(base: State, theirs: State) -> Iterable[Request]:
         yield Reordered(now)
 
 
-def apply(asked: Sequence[Request], current: State, *, waived: AbstractSet[str] = frozenset()) -> Outcome:
+def apply(asked: Sequence[Request], current: State, *, waived: AbstractSet[str] = frozenset()) -> Applied:
     """Obey `asked` on the state as it is now, which may be newer than what the person saw.
 
     A unit that we passed never leaves `passed` (design, "A night", 7); one in `waived` (passed by a person's word
     alone) may. A unit in flight is moved like any other; what becomes of its order is the caller's business.
     """
-    outcome = Outcome(current)
+    outcome = Applied(current)
     for request in asked:
         outcome = _obey(request, outcome, waived)
     return outcome
 
 
-def _obey(request: Request, done: Outcome, waived: AbstractSet[str]) -> Outcome:
+def _obey(request: Request, done: Applied, waived: AbstractSet[str]) -> Applied:
     match request:
         case Retitled(title):
             return _did(done, _retitle(done.state, title), Renamed(title))
@@ -239,7 +239,7 @@ def _retitle(state: State, title: str) -> State:
     return replace(state, title=title)
 
 
-def _obey_added(request: Added, done: Outcome) -> Outcome:
+def _obey_added(request: Added, done: Applied) -> Applied:
     unit, bucket = request.id, request.bucket
     there = done.state.bucket_of(unit)
     if there is not None:
@@ -249,7 +249,7 @@ def _obey_added(request: Added, done: Outcome) -> Outcome:
     return _did(done, state, *effects, *((Waived(unit),) if bucket is Bucket.passed else ()))
 
 
-def _obey_known(request: Move | Removed | Regoaled, done: Outcome, waived: AbstractSet[str]) -> Outcome:
+def _obey_known(request: Move | Removed | Regoaled, done: Applied, waived: AbstractSet[str]) -> Applied:
     unit = request.id
     there = done.state.bucket_of(unit)
     if there is None:
@@ -265,7 +265,7 @@ def _obey_known(request: Move | Removed | Regoaled, done: Outcome, waived: Abstr
     return _obey_move(request, there, done, cause)
 
 
-def _obey_move(request: Move, there: Bucket, done: Outcome, cause: Cause) -> Outcome:
+def _obey_move(request: Move, there: Bucket, done: Applied, cause: Cause) -> Applied:
     unit, bucket, note = request.id, request.bucket, request.note
     if request.was == bucket:
         if there != bucket:
@@ -279,9 +279,9 @@ def _obey_move(request: Move, there: Bucket, done: Outcome, cause: Cause) -> Out
     return _did(done, moves.move(done.state, unit, bucket, cause, note), effect)
 
 
-def _did(done: Outcome, state: State, *effects: Effect) -> Outcome:
-    return Outcome(state, (*done.obeyed, *effects), done.refused)
+def _did(done: Applied, state: State, *effects: Effect) -> Applied:
+    return Applied(state, (*done.obeyed, *effects), done.refused)
 
 
-def _refuse(done: Outcome, request: Request, reason: str) -> Outcome:
-    return Outcome(done.state, done.obeyed, (*done.refused, Refused(request, reason)))
+def _refuse(done: Applied, request: Request, reason: str) -> Applied:
+    return Applied(done.state, done.obeyed, (*done.refused, Refused(request, reason)))

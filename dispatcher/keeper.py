@@ -187,7 +187,7 @@ def _common(one: Sequence[object], other: Sequence[object]) -> int:
     return next((place for place, (mine, yours) in enumerate(pairs) if mine is not yours), min(len(one), len(other)))
 
 
-def _in_words(outcome: edits.Outcome) -> Edited:
+def _in_words(outcome: edits.Applied) -> Edited:
     obeyed = outcome.obeyed
     return Edited(
         obeyed=[str(effect) for effect in obeyed],

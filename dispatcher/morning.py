@@ -13,12 +13,12 @@ from dispatcher.state import Bucket, State, one_line
 from dispatcher.train import merged_ref
 from worktrees.repository import Repository
 
-__all__ = ["Told", "as_facts", "as_text", "summary"]
+__all__ = ["Material", "as_facts", "as_text", "summary"]
 
 _MOST_NAMED = 2  # verifies in the headline
 
 
-class Told(Protocol):
+class Material(Protocol):
     """What a report is made from: a night as it is now, or one that is being archived."""
 
     @property
@@ -42,7 +42,7 @@ class Told(Protocol):
         ...
 
 
-def as_facts(here: Told, waiting: Mapping[str, str] | None = None) -> dict[str, Any]:
+def as_facts(here: Material, waiting: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the report as plain data; money as strings in dollars. `waiting` says why a unit is not handed out."""
     ledger = here.ledger
     tip = here.repository.read_ref(merged_ref(here.state.night)) if here.state.night else None
@@ -68,22 +68,22 @@ def as_facts(here: Told, waiting: Mapping[str, str] | None = None) -> dict[str, 
     }
 
 
-def _questions(here: Told) -> dict[str, str]:
+def _questions(here: Material) -> dict[str, str]:
     facts = here.ledger.units
     return {unit: question.question or "" for unit, one in facts.items() if (question := one.question) is not None}
 
 
-def _approvals(here: Told) -> list[str]:
+def _approvals(here: Material) -> list[str]:
     """Return the units among those with a question that wait for a yes or a no to a call."""
     return [unit for unit, one in here.ledger.units.items() if one.question is not None and one.question.approval]
 
 
-def _noted(here: Told, bucket: Bucket) -> dict[str, str]:
+def _noted(here: Material, bucket: Bucket) -> dict[str, str]:
     asking = _questions(here)
     return {entry.id: entry.note for entry in here.state.entries(bucket) if entry.id not in asking}
 
 
-def _tip_verifies(here: Told, tip: str | None) -> list[dict[str, Any]]:
+def _tip_verifies(here: Material, tip: str | None) -> list[dict[str, Any]]:
     """Return every verify that was run on the very tree of the tip, whatever stage it was run at."""
     if tip is None:
         return []
@@ -152,6 +152,6 @@ def _not_verified(facts: dict[str, Any]) -> str:
     return f"not verified: {', '.join(missing) or 'nothing'}"
 
 
-def summary(here: Told, outcome: Outcome, waiting: Mapping[str, str] | None = None) -> str:
+def summary(here: Material, outcome: Outcome, waiting: Mapping[str, str] | None = None) -> str:
     """Return the last lines of a run: how it ended, then the report."""
     return f"{outcome.reason}: {outcome.detail}\n{as_text(as_facts(here, waiting))}"

@@ -15,9 +15,9 @@ import pytest
 from attempt_stand import AttemptStand, Killed
 
 from workers.model.client import ModelClient
-from workers.orders import AgentOrder, Answered, Release, UnitReport
+from workers.orders import AgentOrder, Answered, Release, Rule, UnitReport
 from workers.session import events as ev
-from workers.session.repair import interrupted_turn_closers
+from workers.session.repair import UNKNOWN_OUTCOME, interrupted_turn_closers
 from workers.session.session import Session
 from workers.session.surface import surface
 from worktrees.containment import tagged
@@ -247,6 +247,33 @@ async def test_a_pass_that_was_not_reported_yet(stand: Stand, monkeypatch: pytes
     assert (report.verdict, report.epoch) == ("pass", 2)
     assert at.repository.git("rev-parse", f"{report.commit}^{{tree}}") == report.tree
     assert (len(at.of(ev.VerifyResult)), len(at.server.requests)) == (1, asked)
+
+
+@pytest.mark.parametrize("durable", [True, False])
+async def test_an_approved_call_runs_once_wherever_it_is_killed(stand: Stand, *, durable: bool) -> None:
+    """Killed at every event after a person's yes: the stored command runs once, or was cut off and is not run again."""
+    told_of = []
+    steps = [step(bash("echo ran >> effect")), MAKES, DONE, MAKES, DONE]  # one of the two makers may be cut off as well
+    for killed_at in range(9):
+        at = stand(*steps, name=f"{durable}-{killed_at}")
+        agent = at.order().agent.model_copy(update={"policy": (Rule(what="bash: echo *", then="ask"),)})
+        blocked = await at.run(agent=agent)
+        assert (blocked.verdict, blocked.approval) == ("block", "bash: echo ran >> effect")
+        answers = (Answered(text="", seq=blocked.pause_seq, approved=True),)
+        first = len(at.events()) + 1  # behind the next claim
+        with pytest.MonkeyPatch.context() as patched:
+            kill_at(patched, lambda seq, _, last=first + killed_at: seq >= last, durable=durable)
+            with pytest.raises(Killed):
+                await at.run(agent=agent, epoch=2, answers=answers)
+        report = await at.run(agent=agent, epoch=3, answers=answers)
+        assert report.verdict == "pass"
+        landed = at.repository.git("ls-tree", "--name-only", report.commit).split()
+        ran = at.repository.show(report.commit, "effect").split() if "effect" in landed else []
+        is_unknown = at.of(ev.ToolResult)[0].content == UNKNOWN_OUTCOME
+        assert ran == ["ran"] or (ran == [] and is_unknown)
+        told_of.append(is_unknown)
+    assert not all(told_of)
+    assert any(told_of) or not durable
 
 
 async def test_killed_while_a_question_waits(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:

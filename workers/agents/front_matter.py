@@ -3,7 +3,8 @@
 Every value is read as text, so that `effort: off` is "off". Lines are kept, so that a fault can be shown where it is.
 """
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from workers.errors import BundleFileError
 __all__ = ["FrontMatter", "read_front_matter"]
 
 _MARK = "---"
+_LONGEST = 64 * 1024  # characters of front matter: a table of a few lines, which Python reads slowly
+_HALF = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +57,10 @@ def read_front_matter(text: str, path: Path, *, optional: bool = False) -> Front
     end = next((number for number, line in enumerate(lines[1:], 1) if line.rstrip() == _MARK), None)
     if end is None:
         raise BundleFileError(f"the front matter never ends; close it with a line {_MARK!r}", path=path, line=1)
-    node, values = _table("\n".join(lines[1:end]), path)
+    matter = "\n".join(lines[1:end])
+    if len(matter) > _LONGEST:
+        raise BundleFileError(f"the front matter has more than {_LONGEST:,} characters", path=path, line=2)
+    node, values = _table(matter, path)
     return FrontMatter(path, values, "\n".join(lines[end + 1 :]).strip(), end + 2, 2, node)
 
 
@@ -65,7 +71,8 @@ def _table(matter: str, path: Path) -> tuple[yaml.MappingNode | None, dict[str, 
             return None, {}
         if not isinstance(node, yaml.MappingNode):
             raise BundleFileError("the front matter must be lines 'key: value'", path=path, line=2)
-        _refuse_twice(node, path)
+        for one in _nodes(node):
+            _refuse(one, path)
         built = yaml.constructor.BaseConstructor().construct_document(node)
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
@@ -75,6 +82,8 @@ def _table(matter: str, path: Path) -> tuple[yaml.MappingNode | None, dict[str, 
         raise BundleFileError(message, path=path, line=line) from None
     except RecursionError:
         raise BundleFileError("the front matter is nested too deeply", path=path, line=2) from None
+    except (ValueError, OverflowError):  # what Python's reader stumbles over: "\\UFFFFFFFF"
+        raise BundleFileError("the front matter names a character that there is not", path=path, line=2) from None
     return node, {str(key): value for key, value in cast("dict[object, Any]", built).items()}
 
 
@@ -89,18 +98,31 @@ def _read_yaml(text: str) -> yaml.Node | None:
 _FAST = getattr(yaml, "CBaseLoader", None)
 
 
-def _refuse_twice(root: yaml.MappingNode, path: Path) -> None:
-    """Refuse a key that is there twice: YAML itself would keep the last one silently."""
-    tables: list[yaml.MappingNode] = [root]  # grows while it is walked; aliases may make a circle
-    for node in tables:
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = str(key.value)
-            if name in seen:
-                raise BundleFileError("is there twice; delete one", path=path, line=2 + key.start_mark.line, field=name)
-            seen.add(name)
-            if isinstance(value, yaml.MappingNode) and not any(value is table for table in tables):
-                tables.append(value)
+def _nodes(root: yaml.Node) -> Iterator[yaml.Node]:
+    """Yield every node once, however often an alias names it: a few lines can stand for billions of values."""
+    found, seen = [root], {id(root)}
+    for node in found:  # grows while it is walked
+        yield node
+        parts = node.value if isinstance(node, yaml.CollectionNode) else ()
+        for part in parts:
+            new = [one for one in (part if isinstance(part, tuple) else (part,)) if id(one) not in seen]
+            seen.update(map(id, new))
+            found += new
+
+
+def _refuse(node: yaml.Node, path: Path) -> None:
+    """Refuse a key that is there twice, of which YAML would keep the last, and what is no word or no text at all."""
+    if isinstance(node, yaml.ScalarNode) and _HALF.search(node.value):
+        line = 2 + node.start_mark.line
+        raise BundleFileError("the front matter has half a character; write it whole", path=path, line=line)
+    names: set[str] = set()
+    for key, _ in node.value if isinstance(node, yaml.MappingNode) else ():
+        line = 2 + key.start_mark.line
+        if not isinstance(key, yaml.ScalarNode):
+            raise BundleFileError("a key must be a word", path=path, line=line)
+        if key.value in names:
+            raise BundleFileError("is there twice; delete one", path=path, line=line, field=key.value)
+        names.add(key.value)
 
 
 def _find(node: yaml.Node | None, key: str) -> tuple[int, yaml.Node] | None:
