@@ -17,8 +17,8 @@ from dispatcher.errors import BadInput
 from dispatcher.home import Home
 from dispatcher.journal import Archived, RunStarted, read_journal
 from dispatcher.ledger import Ledger
-from dispatcher.morning import as_facts, as_text
 from dispatcher.opening import STATE_PATH, read_state
+from dispatcher.shown.morning import as_facts, as_text
 from dispatcher.state import Bucket, State, parse, render
 from dispatcher.train import merged_ref
 from dispatcher.units import UNITS_PATH

@@ -15,11 +15,11 @@ from dispatcher.state import NOTED, Bucket, State
 __all__ = [
     "Added",
     "Adopted",
+    "Applied",
     "Cancelled",
     "Effect",
     "Move",
     "Moved",
-    "Applied",
     "Refused",
     "Regoaled",
     "Removed",

@@ -14,8 +14,8 @@ import redis
 from kombu.exceptions import OperationalError
 
 from dispatcher.book import Book
-from dispatcher.display import Display
 from dispatcher.journal import Lost, Ordered
+from dispatcher.shown.display import Display
 from dispatcher.watch import Loss, Watch
 from workers.app import make_app, send
 from workers.lease import LeaseRecord, LeaseTable

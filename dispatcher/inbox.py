@@ -11,9 +11,9 @@ import redis
 from dispatcher import dropbox, people
 from dispatcher.accept import refusal
 from dispatcher.book import Book
-from dispatcher.display import Display
 from dispatcher.journal import Asked, Reported
 from dispatcher.outcome import ENGINE, STOPPED, Outcome
+from dispatcher.shown.display import Display
 from dispatcher.state import State
 from dispatcher.train import unit_ref
 from workers.orders import Release, Report

@@ -96,17 +96,22 @@ class Keeper:
         self.state = self._written = stamped
         self._journalled = text
         self._last_seen = text
-        replaced = self._exchange(text.encode(), seen.encode())
-        if replaced not in (b"", seen.encode()):
-            self._take_what_slipped_in(replaced)
+        if self._exchange(text.encode(), seen.encode()) not in (b"", seen.encode()):
             self.update(lambda state: state)  # nobody else may come to write it
 
     def _exchange(self, text: bytes, seen: bytes) -> bytes:
-        """Replace the file, return what was there, and look at that once more one tick later (rule 19)."""
+        """Replace the file, obey what slipped in before, and look at that once more one tick later (rule 19)."""
         opened = self._replaced.open(self.path)
         replaced = seen
+
+        def take(found: bytes) -> None:
+            nonlocal replaced
+            replaced = found
+            if found not in (b"", seen):
+                self._take_what_slipped_in(found)
+
         try:
-            replaced = exchange_atomic(self.path, text)
+            exchange_atomic(self.path, text, taken=take)
         finally:
             self._replaced.watch(opened, seen, replaced)
         return replaced

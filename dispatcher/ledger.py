@@ -400,7 +400,7 @@ def _answered(request: dict[str, Any], question: UnitReport) -> Answered:
     assert question.pause_seq is not None
     text = request.get("text") or request.get("reason") or ""
     approved = None if request["kind"] == "answer" else request["kind"] == "approve"
-    return Answered(text=text, seq=question.pause_seq, approved=approved)
+    return Answered(text=text, seq=question.pause_seq, call=question.pause_call, approved=approved)
 
 
 def _buckets(text: str) -> dict[str, Bucket]:

@@ -24,7 +24,6 @@ from dispatcher.book import Book
 from dispatcher.budget import Limits, budgets, not_booked, warnings
 from dispatcher.config import Config
 from dispatcher.decide import Block, HandOut, Plan, View, decide, untouched
-from dispatcher.display import Display, Row, Snapshot
 from dispatcher.due import with_due
 from dispatcher.errors import BadInput, DispatcherError, EngineError, WriterLocked
 from dispatcher.fleet import Fleet
@@ -39,6 +38,7 @@ from dispatcher.orders import base_of, distinct_verifies, order_of
 from dispatcher.outcome import ALL_PASSED, ENGINE, NOT_ALL_PASSED, STOPPED, Outcome
 from dispatcher.probe import Probe
 from dispatcher.roster import Roster
+from dispatcher.shown.display import Display, Row, Snapshot
 from dispatcher.state import Bucket, State
 from dispatcher.train import Train
 from dispatcher.watch import Watch

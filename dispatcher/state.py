@@ -449,7 +449,7 @@ class _Reader:
         if not line.startswith("## ") or name not in set(Bucket):
             near = get_close_matches(line.strip("# ").lower(), list(Bucket), n=1)
             hint = f"did you mean '## {near[0]}'?" if near else f"there are only {_headings(Bucket)}"
-            raise self.fail(number, f"unknown heading {_quoted(line)}; {hint}")
+            raise self.fail(number, f"unknown heading {_quoted(line.strip())}; {hint}")
         bucket = Bucket(name)
         if bucket in self.heading_lines:
             first = self.heading_lines[bucket]

@@ -11,9 +11,9 @@ from typing import Literal
 
 from dispatcher.book import Book
 from dispatcher.config import Config
-from dispatcher.display import Display
 from dispatcher.journal import MergeDone, MergeDropped, MergeFailed, MergeIntent, Verified
 from dispatcher.orders import digest_of, verify_of
+from dispatcher.shown.display import Display
 from dispatcher.units import UnitFile
 from workers.orders import UnitReport, VerifyOrder
 from workers.verify import headline, verify

@@ -183,7 +183,7 @@ class _Attempt:
         await self._open_session()
         if problem is not None:
             return self._report("block", note=problem)
-        if isinstance(where, resume.Finished):
+        if isinstance(where, resume.Settled):
             return UnitReport.model_validate(where.report).model_copy(update={"epoch": self.order.epoch})
         if isinstance(where, resume.Verified) and where.result.passed and where.result.digest == self.order.digest:
             return self._report("pass", result=where.result)

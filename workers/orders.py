@@ -102,11 +102,14 @@ class VerifyOrder(Wire):
 class Answered(Wire):
     """What a person said to the question or approval that suspended the turn; `seq` is the pause's.
 
-    `approved` is None for an answer to a question; for a denial `text` is the reason, which may be empty.
+    `approved` is None for an answer to a question; for a denial `text` is the reason, which may be empty. `call` is the
+    id of the call that the person was shown ("": a version before told none): a session that was begun anew, on another
+    host, may hold another call at the same place.
     """
 
     text: str
     seq: int
+    call: str = ""
     approved: bool | None = None
 
 
@@ -186,6 +189,7 @@ class UnitReport(_Report):
 
     `commit` and `tree` are the checkpoint that verify said yes to, present exactly when the verdict is `pass`;
     `note` is one line for people; `summary` is the agent's final text, `output` the tail of the last verify.
+    `pause_seq` and `pause_call` say where the session waits for a person, and with which call.
     `approval` is the call that waits for a person's yes, as people read it (None: no approval, or a question);
     `unsupported` are claims of the summary that no evidence of the session supports (spec A22).
     """
@@ -200,6 +204,7 @@ class UnitReport(_Report):
     output: str = ""
     question: str | None = None
     pause_seq: int | None = None
+    pause_call: str = ""
     approval: str | None = None
     unsupported: tuple[str, ...] = ()
 

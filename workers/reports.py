@@ -45,6 +45,7 @@ def verdict(
         output="" if result is None else result.output[-_OUTPUT_TAIL:],
         question=None if pause is None else pause.question,
         pause_seq=pause_seq,
+        pause_call="" if pause is None else pause.call_id,
         approval=pause.question if pause is not None and pause.what == "approval" else None,
         unsupported=tuple(unsupported),
         **_counts(history, seconds),

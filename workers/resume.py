@@ -10,10 +10,10 @@ from .session.fork import own
 
 __all__ = [
     "CutShort",
-    "Finished",
     "Forked",
     "Fresh",
     "Interrupted",
+    "Settled",
     "Standing",
     "Suspended",
     "Unverified",
@@ -68,13 +68,13 @@ class Forked:
 
 
 @dataclass(frozen=True, slots=True)
-class Finished:
+class Settled:
     """A flushed report ends the session: it is sent again without a model call (protocol rule 14)."""
 
     report: dict[str, Any]
 
 
-Standing = Fresh | Suspended | Unverified | Verified | Interrupted | CutShort | Forked | Finished
+Standing = Fresh | Suspended | Unverified | Verified | Interrupted | CutShort | Forked | Settled
 
 
 def standing(history: Sequence[Any], answers: Sequence[Answered]) -> Standing:
@@ -85,15 +85,21 @@ def standing(history: Sequence[Any], answers: Sequence[Answered]) -> Standing:
     waiting = _waiting(history)
     if waiting is not None:
         pause, seq = waiting
-        answer = next((given for given in answers if given.seq == seq), None)
+        answer = _answer(answers, pause, seq)
         report = _reported(history)
         if answer is None and report is not None:
-            return Finished(report)
+            return Settled(report)
         return Suspended(pause, seq, answer)
     report = _reported(history)
     if report is not None:
-        return Finished(report)
+        return Settled(report)
     return _progress(history)
+
+
+def _answer(answers: Sequence[Answered], pause: ev.Pause, seq: int) -> Answered | None:
+    """Return the last word on this very call: what was said of another one at the same place is none."""
+    said = (given for given in reversed(answers) if given.seq == seq and given.call in ("", pause.call_id))
+    return next(said, None)
 
 
 def _forked(history: Sequence[Any]) -> Forked | Fresh | None:

@@ -13,6 +13,7 @@ import socket
 import threading
 import time
 import weakref
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -45,22 +46,27 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     sync_directory(path.parent)
 
 
-def exchange_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> bytes:
+def exchange_atomic(
+    path: Path, data: bytes, *, mode: int = 0o644, taken: Callable[[bytes], None] = lambda _replaced: None
+) -> bytes:
     """Do what `write_atomic` does, and return the content that was replaced (b"" where there was none).
 
     By RENAME_EXCHANGE, so that what somebody else wrote at the last moment is returned and not lost; where
-    the file system has none, a moment between looking and replacing remains. Raises DiskError.
+    the file system has none, a moment between looking and replacing remains. `taken` is called with it while it still
+    lies beside the file: `left_over` finds it should we die before `taken` returns. Raises DiskError.
     """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
     try:
         _write_new(temporary, data, mode)
         replaced = _swap(temporary, path)
     except OSError as error:
-        raise disk_error("write", path, error) from error
-    finally:
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+        raise disk_error("write", path, error) from error
     sync_directory(path.parent)
+    taken(replaced)
+    with contextlib.suppress(OSError):
+        temporary.unlink(missing_ok=True)
     return replaced
 
 

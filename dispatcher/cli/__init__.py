@@ -4,6 +4,7 @@ Exit codes: 0 all passed, 1 some need you or did not pass, 2 bad input, 3 stoppe
 """
 
 import sys
+from difflib import get_close_matches
 from importlib import import_module
 
 import click
@@ -14,13 +15,17 @@ from worktrees.errors import DiskError, WorktreesError
 
 __all__ = ["main"]
 
-_COMMANDS = (
-    *("init", "add", "run", "status", "log", "report", "answer", "retry", "fork", "stop"),
-    *("inbox", "approve", "deny", "tell", "cancel", "block", "unblock", "pause", "resume"),
-    *("cost", "attach", "schedule", "agents"),
-    *("replay", "fsck", "prune", "archive", "import", "export"),
-    *("worker", "rehearse", "demo", "doctor"),
-)
+_SECTIONS = {
+    "In the evening": ("init", "doctor", "add", "import", "agents", "run", "schedule"),
+    "While it goes on": ("status", "attach", "log", "tell", "pause", "resume", "stop"),
+    "What needs you": ("inbox", "answer", "approve", "deny", "retry", "fork", "cancel", "block", "unblock"),
+    "In the morning": ("report", "cost", "archive", "export"),
+    "Looking closer": ("replay", "fsck", "prune"),
+    "Without a model, and on a broker of your own": ("demo", "rehearse", "worker"),
+}
+"""Every command, in the order in which a person comes to need it."""
+
+_COMMANDS = tuple(name for names in _SECTIONS.values() for name in names)
 
 
 class _Commands(click.Group):
@@ -34,6 +39,27 @@ class _Commands(click.Group):
             return None
         command: click.Command = import_module(f"dispatcher.cli.{cmd_name}").command
         return command
+
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        name = args[0]
+        near = [] if name in _COMMANDS else get_close_matches(name, _COMMANDS, n=1)
+        if near:
+            ctx.fail(f"there is no command {name!r}; did you mean {near[0]!r}?")
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by what they are for, each with the whole first sentence of its help."""
+        width = max(map(len, _COMMANDS))
+        for heading, names in _SECTIONS.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name.ljust(width), _sentence(self.get_command(ctx, name))) for name in names])
+
+
+def _sentence(command: click.Command | None) -> str:
+    words = " ".join(((command and command.help) or "").split())
+    return words.partition(". ")[0].rstrip(".")
 
 
 @click.group(cls=_Commands, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -8,9 +8,9 @@ import click
 
 from dispatcher import dropbox, forks, people
 from dispatcher.context import Context
-from dispatcher.detached import is_held
 from dispatcher.errors import BadInput
 from dispatcher.journal import Asked
+from dispatcher.unattended.detached import is_held
 from workers.log import decode
 
 __all__ = ["is_running", "request", "worded"]

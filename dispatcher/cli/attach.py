@@ -7,8 +7,8 @@ from pathlib import Path
 import click
 
 from dispatcher.context import Context
-from dispatcher.detached import goes_on
 from dispatcher.errors import BadInput
+from dispatcher.unattended.detached import goes_on
 from workers.session.transcript import harmless
 
 __all__ = ["command"]

@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from dispatcher import evidence
 from dispatcher.context import Context
-from dispatcher.cost import BY, By, Call, Sum, calls_of_night, differences, grouped
 from dispatcher.errors import BadInput
-from dispatcher.evidence import Night
+from dispatcher.shown.cost import BY, By, Call, Sum, calls_of_night, differences, grouped
+from dispatcher.upkeep import remains
+from dispatcher.upkeep.remains import Remains
 
 __all__ = ["command"]
 
@@ -27,7 +27,7 @@ _HEADS = ("calls", "input", "cache read", "cache write", "output", "cost")
 def command(unit: str | None, by: By, night: str, *, as_json: bool) -> None:
     """Show tokens and dollars of every model call, or of UNIT's, and whether the journal has booked the same."""
     here = Context.here()
-    nights = [evidence.gather(here.home, one) for one in _chosen(here, by, night)]
+    nights = [remains.gather(here.home, one) for one in _chosen(here, by, night)]
     calls = [call for one in nights for call in calls_of_night(one, unit)]
     if unit is not None and not calls and not any(unit in one.ledger.units for one in nights):
         here.known(unit)
@@ -48,7 +48,7 @@ def _chosen(here: Context, by: By, night: str) -> list[str]:
     return [chosen] if chosen else []
 
 
-def _booked(night: Night, unit: str | None) -> Decimal:
+def _booked(night: Remains, unit: str | None) -> Decimal:
     units = night.ledger.units
     return sum((facts.cost for name, facts in units.items() if unit in (None, name)), Decimal(0))
 

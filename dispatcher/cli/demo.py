@@ -17,8 +17,8 @@ from rich.text import Text
 
 from dispatcher.demo.checks import Check, check
 from dispatcher.demo.performance import SLOTS, Performance, perform
-from dispatcher.display import safe, style_of
 from dispatcher.opening import STATE_PATH, read_state
+from dispatcher.shown.display import safe, style_of
 from dispatcher.state import Bucket
 from dispatcher.train import merged_ref
 

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field
 
 import click
 
-from dispatcher import fsck
 from dispatcher.cli.ask import is_running
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, StateFileError, WriterLocked
-from dispatcher.evidence import Fault, Night, gather
 from dispatcher.opening import STATE_PATH, read_state
-from dispatcher.rebuild import rebuild
 from dispatcher.state import State
 from dispatcher.train import merged_ref
+from dispatcher.upkeep import fsck
+from dispatcher.upkeep.rebuild import rebuild
+from dispatcher.upkeep.remains import Fault, Remains, gather
 from worktrees.errors import LockBusy
 from worktrees.files import FileLock
 
@@ -42,7 +42,7 @@ class _Look:
     """One look at everything."""
 
     here: Context
-    nights: list[Night] = field(default_factory=list)
+    nights: list[Remains] = field(default_factory=list)
     state: State | None = None
 
     def faults(self) -> Iterator[Fault]:
@@ -72,7 +72,7 @@ class _Look:
         elif night.has_journal:
             yield from fsck.check_state(self.state, path, night)
 
-    def _merges(self, night: Night) -> Iterator[Fault]:
+    def _merges(self, night: Remains) -> Iterator[Fault]:
         repository, ref = self.here.repository, merged_ref(night.night)
         tip = repository.read_ref(ref)
         is_current = self.state is not None and self.state.night == night.night

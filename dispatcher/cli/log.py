@@ -9,7 +9,7 @@ from dispatcher.context import Context
 from dispatcher.errors import BadInput
 from dispatcher.journal import load_entry
 from dispatcher.ledger import Ledger
-from dispatcher.log_view import LogView
+from dispatcher.shown.log_view import LogView
 from workers.closed import read_either
 from workers.session.repair import interrupted_turn_closers
 from workers.session.session import load_events

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import click
 
-from dispatcher import prune
 from dispatcher.config import days
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, WriterLocked
-from dispatcher.evidence import Night, gather
 from dispatcher.opening import read_state
+from dispatcher.upkeep import prune
+from dispatcher.upkeep.remains import Remains, gather
 from worktrees.errors import LockBusy
 from worktrees.files import FileLock
 
@@ -59,7 +59,7 @@ def _or(given: timedelta | None, configured: timedelta) -> timedelta:
     return configured if given is None else given
 
 
-def _locked(here: Context, lock: FileLock) -> list[Night]:
+def _locked(here: Context, lock: FileLock) -> list[Remains]:
     """Take the writer's lock and return the nights that are over. Raises WriterLocked."""
     try:
         lock.acquire("overnight prune")
@@ -74,7 +74,7 @@ def _locked(here: Context, lock: FileLock) -> list[Night]:
         raise
 
 
-def _compress(over: list[Night]) -> None:
+def _compress(over: list[Remains]) -> None:
     done = prune.compress_finished(over)
     if done.count:
         click.echo(f"compressed {done.count} session logs, which saves {done.saved:,} bytes")
@@ -82,7 +82,7 @@ def _compress(over: list[Night]) -> None:
         click.echo(f"not compressed: {why}", err=True)
 
 
-def _list(losses: list[prune.Loss], over: list[Night]) -> None:
+def _list(losses: list[prune.Prunable], over: list[Remains]) -> None:
     titles = {night.night: prune.title_of(night) for night in over}
     counts = {night.night: len(night.sessions) for night in over}
     click.echo("would be lost:")

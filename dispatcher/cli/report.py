@@ -5,8 +5,8 @@ import json
 import click
 
 from dispatcher.context import Context
-from dispatcher.morning import as_facts, as_text
-from dispatcher.waits import waits_here
+from dispatcher.shown.morning import as_facts, as_text
+from dispatcher.shown.waits import waits_here
 
 __all__ = ["command"]
 

@@ -13,19 +13,19 @@ from pathlib import Path
 
 import click
 
-from dispatcher import detached
-from dispatcher.awake import awake
 from dispatcher.cli.schedule import TimeOfDay
 from dispatcher.config import Config, money, rates
 from dispatcher.context import Context
-from dispatcher.display import choose
 from dispatcher.errors import DispatcherError
 from dispatcher.home import Home
-from dispatcher.morning import summary
 from dispatcher.night import Options, Setting, run_night
-from dispatcher.runlog import LoggedDisplay
-from dispatcher.schedule import left, next_at, wait_until
-from dispatcher.waits import waits_here
+from dispatcher.shown.display import choose
+from dispatcher.shown.morning import summary
+from dispatcher.shown.waits import waits_here
+from dispatcher.unattended import detached
+from dispatcher.unattended.awake import awake
+from dispatcher.unattended.runlog import LoggedDisplay
+from dispatcher.unattended.schedule import left, next_at, wait_until
 from worktrees.errors import LockBusy, WorktreesError
 from worktrees.files import FileLock
 

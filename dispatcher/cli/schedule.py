@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from dispatcher.context import Context
-from dispatcher.schedule import Timer, cron_line, service, timer
+from dispatcher.unattended.schedule import Timer, cron_line, service, timer
 from worktrees.files import write_atomic
 
 __all__ = ["TimeOfDay", "command"]

@@ -6,8 +6,8 @@ from typing import Any
 import click
 
 from dispatcher.context import Context
+from dispatcher.shown.waits import waits_here
 from dispatcher.state import Bucket
-from dispatcher.waits import waits_here
 
 __all__ = ["command"]
 
@@ -54,7 +54,7 @@ def _facts(here: Context) -> dict[str, Any]:
 
 def _limited(here: Context, in_flight: list[str]) -> dict[str, str]:
     """Return who at work waits for the model's limits."""
-    from dispatcher import live  # noqa: PLC0415 - Redis is asked only while somebody is at work
+    from dispatcher.shown import live  # noqa: PLC0415 - Redis is asked only while somebody is at work
 
     said = live.progress_here(here, in_flight)
     return {unit: words for unit, found in said.items() if (words := live.waiting_for_the_model(found))}

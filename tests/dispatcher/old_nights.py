@@ -8,10 +8,10 @@ from typing import Any
 
 from entries import NIGHT, merged, ordered, reported, verdict
 
-from dispatcher.evidence import Night, gather
 from dispatcher.home import Home
 from dispatcher.journal import Journal, NightStarted, Written
 from dispatcher.state import Bucket, State, render
+from dispatcher.upkeep.remains import Remains, gather
 from workers.log import Log
 from workers.session import events as ev
 
@@ -95,6 +95,6 @@ class OldNight:
         self.log(unit, 1, session(unit, "pass", **night))
         return self
 
-    def look(self) -> Night:
+    def look(self) -> Remains:
         """Read it."""
         return gather(self.home, self.night)

@@ -1,6 +1,6 @@
 """A display that keeps what it was told."""
 
-from dispatcher.display import Snapshot
+from dispatcher.shown.display import Snapshot
 
 
 class Quiet:

@@ -62,12 +62,12 @@ def test_a_pass_waits_for_its_merge_and_only_then_is_passed() -> None:
 
 def test_a_question_keeps_the_attempt_open_until_it_is_answered() -> None:
     """The answer carries the pause it is for, and the unit goes to the top of `open`."""
-    question = verdict("a", "block", question="Which?", pause_seq=7)
+    question = verdict("a", "block", question="Which?", pause_seq=7, pause_call="q")
     ledger = fold(ordered("a"), reported(question))
     found = ledger.unit("a")
     assert (found.question, found.settled, found.in_flight) == (question, False, False)
     ledger.add(asked("answer", "a", text="This."))
-    assert [(one.text, one.seq) for one in found.answers] == [("This.", 7)]
+    assert [(one.text, one.seq, one.call) for one in found.answers] == [("This.", 7, "q")]
     assert found.question is None
     assert ledger.due["a"] == Due(Bucket.open, first=True)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from night_stand import QUICK, Project, bash, check_night, orders, plays, says, until
 
-from dispatcher.evidence import gather
+from dispatcher.upkeep.remains import gather
 
 MakeNight = Callable[..., Project]
 DEAR: dict[str, Any] = {"usage": {"input_tokens": 50_000, "output_tokens": 5_000}}

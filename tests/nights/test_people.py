@@ -14,8 +14,8 @@ from pathlib import Path
 
 from night_stand import OVERNIGHT, QUICK, Project, asks, bash, check_night, makes, orders, plays, says, until
 
-from dispatcher.detached import goes_on
 from dispatcher.journal import Asked, RunStarted
+from dispatcher.unattended.detached import goes_on
 from worktrees.containment import tagged
 
 MakeNight = Callable[..., Project]

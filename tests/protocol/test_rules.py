@@ -12,13 +12,13 @@ from dispatcher.accept import refusal
 from dispatcher.book import Book
 from dispatcher.config import Config
 from dispatcher.decide import HandOut
-from dispatcher.display import Display, Snapshot
 from dispatcher.errors import EngineError
 from dispatcher.fleet import Fleet
 from dispatcher.inbox import Inbox
 from dispatcher.journal import NightStarted, Ordered, Reported
 from dispatcher.ledger import UnitFacts
 from dispatcher.orders import digest_of, order_of
+from dispatcher.shown.display import Display, Snapshot
 from dispatcher.train import Train, merged_ref
 from dispatcher.units import UnitFile
 from dispatcher.watch import Watch

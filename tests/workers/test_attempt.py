@@ -249,6 +249,21 @@ async def test_a_pass_that_was_not_reported_yet(stand: Stand, monkeypatch: pytes
     assert (len(at.of(ev.VerifyResult)), len(at.server.requests)) == (1, asked)
 
 
+async def test_a_yes_is_no_yes_to_what_another_session_asks(stand: Stand) -> None:
+    """A session begun anew (its log was on another host) asks again, and a later no holds against the earlier yes."""
+    at = stand(step(bash("echo ran >> effect")), MAKES, DONE)
+    agent = at.order().agent.model_copy(update={"policy": (Rule(what="bash: echo *", then="ask"),)})
+    first = await at.run(agent=agent)
+    yes = Answered(text="", seq=first.pause_seq, call=first.pause_call, approved=True)
+    at.places.session(1).unlink()
+    second = await at.run(agent=agent, epoch=2, answers=(yes,))
+    assert (second.pause_seq, second.verdict) == (first.pause_seq, "block")
+    no = Answered(text="No.", seq=second.pause_seq, call=second.pause_call, approved=False)
+    report = await at.run(agent=agent, epoch=3, answers=(yes, no))
+    assert report.verdict == "pass"
+    assert "effect" not in at.repository.git("ls-tree", "--name-only", report.commit).split()
+
+
 @pytest.mark.parametrize("durable", [True, False])
 async def test_an_approved_call_runs_once_wherever_it_is_killed(stand: Stand, *, durable: bool) -> None:
     """Killed at every event after a person's yes: the stored command runs once, or was cut off and is not run again."""

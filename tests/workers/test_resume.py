@@ -7,9 +7,9 @@ import pytest
 from workers.orders import Answered, UnitReport
 from workers.resume import (
     CutShort,
-    Finished,
     Fresh,
     Interrupted,
+    Settled,
     Suspended,
     Unverified,
     Verified,
@@ -96,6 +96,16 @@ def test_suspended() -> None:
     assert standing([*SUSPENDED, CLAIM], answers) == Suspended(PAUSE, seq, answers[-1])
 
 
+def test_an_answer_is_to_one_call() -> None:
+    """A yes to another call at the same place, of a session that was lost, is none; of two words the later one holds."""
+    seq = SUSPENDED.index(PAUSE)
+    other = Answered(text="", seq=seq, call="another", approved=True)
+    assert standing([*SUSPENDED, CLAIM], [other]) == Suspended(PAUSE, seq, None)
+    yes = Answered(text="", seq=seq, call=PAUSE.call_id, approved=True)
+    no = yes.model_copy(update={"approved": False})
+    assert standing([*SUSPENDED, CLAIM], [yes, no, other]) == Suspended(PAUSE, seq, no)
+
+
 def test_an_answered_question_is_over() -> None:
     """Once the answer is the call's result, the question suspends nothing any more."""
     history = [*SUSPENDED, ev.Resume(call_id="q", text="This."), ev.ToolResult(call_id="q", content="This.")]
@@ -107,14 +117,14 @@ def test_an_answered_question_is_over() -> None:
 def test_a_report_is_sent_again(behind: list[Any]) -> None:
     """A session that ends in a verdict is finished, whatever hand-outs came after it."""
     where = standing([*COMPLETED, verified(True), reported(), *behind], ())
-    assert isinstance(where, Finished)
+    assert isinstance(where, Settled)
     assert UnitReport.model_validate(where.report).verdict == "pass"
 
 
 def test_a_reported_question() -> None:
     """A question that was reported is reported again until somebody answers it; then the session goes on."""
     history = [*SUSPENDED, reported("block", question="Which?", pause_seq=6), CLAIM]
-    assert isinstance(standing(history, ()), Finished)
+    assert isinstance(standing(history, ()), Settled)
     assert standing(history, [Answered(text="This.", seq=6)]) == Suspended(PAUSE, 6, Answered(text="This.", seq=6))
     went_on = [*history, ev.Resume(call_id="q", text="This."), ev.ToolResult(call_id="q", content="This.")]
     went_on += [ev.StepEnd(step=1), ev.TurnEnd(turn=1, reason="completed")]

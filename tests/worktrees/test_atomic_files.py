@@ -10,7 +10,7 @@ import pytest
 
 from worktrees import files
 from worktrees.errors import DiskError, LockBusy
-from worktrees.files import FileLock, lock_holder, sync_directory, write_atomic
+from worktrees.files import FileLock, exchange_atomic, left_over, lock_holder, sync_directory, write_atomic
 
 
 def test_a_file_is_replaced_whole_with_the_mode_asked_for(tmp_path: Path) -> None:
@@ -21,6 +21,22 @@ def test_a_file_is_replaced_whole_with_the_mode_asked_for(tmp_path: Path) -> Non
     assert path.read_bytes() == b"new"
     assert path.stat().st_mode & 0o777 == 0o600
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_what_was_replaced_stays_until_it_is_taken(tmp_path: Path) -> None:
+    """Whoever dies while it takes in what an exchange brought out leaves that beside the file, for the next one."""
+    path = tmp_path / "state.md"
+    path.write_bytes(b"a person's edit")
+
+    def dies(replaced: bytes) -> None:
+        assert replaced == b"a person's edit"
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        exchange_atomic(path, b"new", taken=dies)
+    assert [found.read_bytes() for found in left_over(path)] == [b"a person's edit"]
+    assert exchange_atomic(path, b"newer") == b"new"
+    assert len(left_over(path)) == 1
 
 
 def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

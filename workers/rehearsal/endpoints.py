@@ -1,4 +1,4 @@
-"""The HTTP endpoints but the main one, and what all of them share: the key, the error body, the ledger."""
+"""The HTTP endpoints but the main one, and what all of them share: the key, the error body, the recording."""
 
 import hmac
 import json
@@ -12,7 +12,7 @@ from tornado.httputil import HTTPServerRequest
 from tornado.web import RequestHandler
 
 from workers.rehearsal.models import model_info
-from workers.rehearsal.recording import Ledger, Record
+from workers.rehearsal.recording import Record, Recording
 from workers.rehearsal.refusal import Refusal
 from workers.rehearsal.stage import Stage
 
@@ -48,7 +48,7 @@ class Backstage:
     """What every endpoint of one server works with."""
 
     stage: Stage
-    ledger: Ledger
+    recording: Recording
     key: str
     request_ids: Iterator[int] = field(default_factory=lambda: count(1))
     closing: bool = False
@@ -162,15 +162,15 @@ class OneModel(Endpoint):
 
 
 class Requests(Endpoint):
-    """`GET /rehearsal/requests`: what the ledger holds. Needs the key, since bodies may hold anything."""
+    """`GET /rehearsal/requests`: what the recording holds. Needs the key, since bodies may hold anything."""
 
     def get(self) -> None:
-        """Return the ledger as JSON."""
-        self.reply(self.backstage.ledger.as_json())
+        """Return the recording as JSON."""
+        self.reply(self.backstage.recording.as_json())
 
 
 class RecordedEndpoint(Endpoint):
-    """An endpoint whose calls go into the ledger."""
+    """An endpoint whose calls go into the recording."""
 
     record: Record
 
@@ -178,7 +178,7 @@ class RecordedEndpoint(Endpoint):
         """Open the record before anything can be refused."""
         headers = self.request.headers
         kept = {name: headers[name] for name in _KEPT_HEADERS if name in headers}
-        self.record = self.backstage.ledger.open(self.request.path, kept)
+        self.record = self.backstage.recording.open(self.request.path, kept)
         super().prepare()
 
     def refuse(self, refusal: Refusal, *, code: str | None = None) -> None:

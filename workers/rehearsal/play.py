@@ -49,7 +49,7 @@ class Messages(RecordedEndpoint):
         if asker is not None:
             digest = "" if isinstance(decision, Refusal) else decision.request_hash
             self.record.session = asker.session
-            self.backstage.ledger.identified(
+            self.backstage.recording.identified(
                 self.record, asker.scene.unit, asker.scene.attempt, asker.scene.step, digest
             )
         self._limit_headers()
@@ -65,7 +65,7 @@ class Messages(RecordedEndpoint):
                 self.detach().close()
 
     def _keep_body(self) -> None:
-        if not self.backstage.ledger.bodies:
+        if not self.backstage.recording.bodies:
             return
         try:
             self.record.body = json.loads(self.request.body)

@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-__all__ = ["Ledger", "Record", "Tally"]
+__all__ = ["Record", "Recording", "Tally"]
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class Tally:
     last: float
 
 
-class Ledger:
+class Recording:
     """The records, in order of arrival. With `bodies` off, requests are counted but their bodies are not kept."""
 
     def __init__(self, *, bodies: bool = True) -> None:

@@ -325,7 +325,8 @@ class Script(_Frozen):
             first = error.errors(include_url=False)[0]
             field = ".".join(str(part) for part in first["loc"])
             more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-            raise ScriptError(f"{first['msg']}{more}", path=path, field=field) from error
+            what = "there is no such key here" if first["type"] == "extra_forbidden" else first["msg"]
+            raise ScriptError(f"{what}{more}", path=path, field=field) from error
 
     def is_aside(self, scene: Scene) -> bool:
         """Say whether the request asks something beside its session: the first cue that it meets has one answer."""

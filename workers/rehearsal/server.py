@@ -12,7 +12,7 @@ from tornado.web import Application, RequestHandler
 from workers.rehearsal import endpoints
 from workers.rehearsal.errors import ServerStartError
 from workers.rehearsal.play import Messages
-from workers.rehearsal.recording import Ledger, Record, Tally
+from workers.rehearsal.recording import Record, Recording, Tally
 from workers.rehearsal.rules import MAX_BYTES
 from workers.rehearsal.script import Script
 from workers.rehearsal.stage import Stage
@@ -46,8 +46,8 @@ class RehearsalServer:
         self.host = host
         self.port = port
         self.key = key
-        self.ledger = Ledger(bodies=record_bodies)
-        self._backstage = endpoints.Backstage(Stage(script), self.ledger, key)
+        self.recording = Recording(bodies=record_bodies)
+        self._backstage = endpoints.Backstage(Stage(script), self.recording, key)
         self._http: HTTPServer | None = None
 
     @property
@@ -58,17 +58,17 @@ class RehearsalServer:
     @property
     def requests(self) -> list[Record]:
         """Every call of /v1/messages and count_tokens so far, in order of arrival; the records are live."""
-        return self.ledger.records
+        return self.recording.records
 
     @property
     def units(self) -> dict[str, Tally]:
         """How often each unit called, first and last."""
-        return self.ledger.tallies
+        return self.recording.tallies
 
     @property
     def repeats(self) -> dict[tuple[str, int, int, str], int]:
         """(unit, attempt, step, hash of the request) -> calls, for what was asked more than once."""
-        return self.ledger.repeats
+        return self.recording.repeats
 
     async def start(self) -> None:
         """Listen. Raises ServerStartError when the address is not to be had."""
@@ -109,4 +109,4 @@ class RehearsalServer:
 
 
 def _no_access_log(_handler: RequestHandler) -> None:
-    """Say nothing: refusals are the business of this server, and the ledger has them."""
+    """Say nothing: refusals are the business of this server, and the recording has them."""

@@ -1,4 +1,4 @@
-"""The server around the messages: models, liveness, the ledger, threads, the command's loop."""
+"""The server around the messages: models, liveness, the recording, threads, the command's loop."""
 
 import asyncio
 import os
@@ -128,7 +128,7 @@ async def test_bodies_may_be_left_out(stand: Raise) -> None:
 
 
 async def test_refusals_are_recorded_with_their_reason(stand: Raise) -> None:
-    """A refused request is in the ledger with status and message."""
+    """A refused request is in the recording with status and message."""
     at = await stand(HI)
     await at.refused("max_tokens", max_tokens=0)
     record = at.server.requests[0]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.schedule import Timer, cron_line, left, next_at, service, timer, wait_until
+from dispatcher.unattended.schedule import Timer, cron_line, left, next_at, service, timer, wait_until
 
 NIGHTLY = Timer(
     "overnight-x",

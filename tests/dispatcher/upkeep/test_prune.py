@@ -8,10 +8,10 @@ from entries import ordered
 from old_nights import OldNight, session, started, wrote
 
 from dispatcher.errors import DispatcherError
-from dispatcher.evidence import PRUNED
-from dispatcher.fsck import check_night
 from dispatcher.home import Home
-from dispatcher.prune import Loss, compress_finished, finished, plan, prune, title_of
+from dispatcher.upkeep.fsck import check_night
+from dispatcher.upkeep.prune import Prunable, compress_finished, finished, plan, prune, title_of
+from dispatcher.upkeep.remains import PRUNED
 from workers.closed import packed
 
 DAY = timedelta(days=1)
@@ -76,12 +76,12 @@ def test_what_is_deleted_and_what_says_so(old: OldNight) -> None:
     title = title_of(old.look())
     assert "Ours  1 units passed" in title
     folder = old.home.night(old.night)
-    prune([Loss(old.night, folder, "sessions", 31)])
+    prune([Prunable(old.night, folder, "sessions", 31)])
     assert old.home.journal(old.night).exists()
     assert (folder / PRUNED).exists()
     assert not (folder / "units").exists()
     assert list(check_night(old.look(), is_running=False)) == []
-    prune([Loss(old.night, folder, "journal", 181)])
+    prune([Prunable(old.night, folder, "journal", 181)])
     assert not folder.exists()
 
 
@@ -91,10 +91,10 @@ def test_what_cannot_be_deleted_is_named(old: OldNight, monkeypatch: pytest.Monk
     def refuses(_: Path) -> None:
         raise OSError(30, "Read-only file system")
 
-    monkeypatch.setattr("dispatcher.prune.shutil.rmtree", refuses)
+    monkeypatch.setattr("dispatcher.upkeep.prune.shutil.rmtree", refuses)
     folder = old.home.night(old.night)
     with pytest.raises(Exception, match=old.night) as caught:
-        prune([Loss(old.night, folder, "journal", 1)])
+        prune([Prunable(old.night, folder, "journal", 1)])
     assert not isinstance(caught.value, DispatcherError | OSError)
 
 

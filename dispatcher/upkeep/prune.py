@@ -11,18 +11,18 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dispatcher.errors import StateFileError
-from dispatcher.evidence import PRUNED, Night
-from dispatcher.fsck import written_state
+from dispatcher.upkeep.fsck import written_state
+from dispatcher.upkeep.remains import PRUNED, Remains
 from workers.closed import compress, packed
 from workers.errors import LogError
 from workers.places import units
 from worktrees.files import disk_error, sync_directory, write_atomic
 
-__all__ = ["Compressed", "Loss", "compress_finished", "finished", "plan", "prune", "title_of"]
+__all__ = ["Compressed", "Prunable", "compress_finished", "finished", "plan", "prune", "title_of"]
 
 
 @dataclass(frozen=True, slots=True)
-class Loss:
+class Prunable:
     """What pruning a night would delete: its sessions (scratch folders and notes, too), or all that is left of it."""
 
     night: str
@@ -40,12 +40,12 @@ class Compressed:
     refused: tuple[str, ...]
 
 
-def finished(nights: Iterable[Night], current: str) -> list[Night]:
+def finished(nights: Iterable[Remains], current: str) -> list[Remains]:
     """Return the nights that are over: not the state file's, readable, all units passed and merged or waived."""
     return [night for night in nights if night.night != current and _is_finished(night)]
 
 
-def _is_finished(night: Night) -> bool:
+def _is_finished(night: Remains) -> bool:
     """Whatever cannot be read is not finished: somebody should look at it first."""
     if not night.has_journal or night.torn or night.faults:
         return False
@@ -57,26 +57,26 @@ def _is_finished(night: Night) -> bool:
     return state.all_passed() and not any(one.in_flight or one.waiting is not None for one in facts)
 
 
-def plan(over: Iterable[Night], now: datetime, *, sessions: timedelta, journals: timedelta) -> list[Loss]:
+def plan(over: Iterable[Remains], now: datetime, *, sessions: timedelta, journals: timedelta) -> list[Prunable]:
     """Return what is older than its period, the night that ended first at the top; `over` comes from `finished`."""
-    found: list[Loss] = []
+    found: list[Prunable] = []
     for night in sorted(over, key=lambda one: one.times[-1]):
         idle = now - datetime.fromisoformat(night.times[-1])
         has_sessions = bool(night.sessions) or night.units.exists()
         if has_sessions and idle >= sessions:
-            found.append(Loss(night.night, night.folder, "sessions", idle.days))
+            found.append(Prunable(night.night, night.folder, "sessions", idle.days))
         if idle >= journals and (not has_sessions or idle >= sessions):
-            found.append(Loss(night.night, night.folder, "journal", idle.days))
+            found.append(Prunable(night.night, night.folder, "journal", idle.days))
     return found
 
 
-def title_of(night: Night) -> str:
+def title_of(night: Remains) -> str:
     """Return a line that tells a person which night it is."""
     units = sum(facts.merged is not None for facts in night.ledger.units.values())
     return f"{night.night}  {night.ledger.title}  {units} units passed, ended {night.times[-1][:10]}"
 
 
-def compress_finished(over: Iterable[Night]) -> Compressed:
+def compress_finished(over: Iterable[Remains]) -> Compressed:
     """Compress every session log of nights that are over; one that cannot be is named and left alone."""
     count = saved = 0
     refused: list[str] = []
@@ -95,7 +95,7 @@ def compress_finished(over: Iterable[Night]) -> Compressed:
     return Compressed(count, saved, tuple(refused))
 
 
-def prune(losses: Sequence[Loss]) -> None:
+def prune(losses: Sequence[Prunable]) -> None:
     """Delete what was listed; what will be missing is written down first, for `overnight fsck`. Raises DiskError."""
     for loss in losses:
         try:

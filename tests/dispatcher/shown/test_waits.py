@@ -7,8 +7,8 @@ from entries import unit
 from dispatcher.budget import Limits
 from dispatcher.decide import View
 from dispatcher.ledger import Ledger
+from dispatcher.shown.waits import waits
 from dispatcher.state import Bucket, State
-from dispatcher.waits import waits
 
 
 def view(units: dict[str, tuple[str, ...]], archived: dict[str, bool] | None = None, **buckets: str) -> View:

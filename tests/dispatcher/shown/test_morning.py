@@ -1,6 +1,6 @@
 """The morning report's words."""
 
-from dispatcher.morning import as_text
+from dispatcher.shown.morning import as_text
 
 FACTS = {
     "night": "1130-k3v",

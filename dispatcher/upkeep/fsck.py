@@ -12,10 +12,10 @@ from dispatcher import journal as j
 from dispatcher import moves
 from dispatcher.due import with_due
 from dispatcher.errors import StateFileError
-from dispatcher.evidence import Fault, Night, SessionLog
 from dispatcher.ledger import Ledger, UnitFacts
 from dispatcher.moves import Cause
 from dispatcher.state import Bucket, State, parse
+from dispatcher.upkeep.remains import Fault, Remains, SessionLog
 from workers.orders import UnitReport
 from workers.outbox import decode
 from workers.session import events as ev
@@ -23,7 +23,7 @@ from workers.session import events as ev
 __all__ = ["check_merges", "check_night", "check_outbox", "check_state", "written_state"]
 
 
-def check_night(night: Night, *, is_running: bool) -> Iterator[Fault]:
+def check_night(night: Remains, *, is_running: bool) -> Iterator[Fault]:
     """Yield what a night's journal and sessions say against themselves and each other."""
     yield from night.faults
     if not night.has_journal:
@@ -39,7 +39,7 @@ def check_night(night: Night, *, is_running: bool) -> Iterator[Fault]:
         yield from _missing(night)
 
 
-def _journal(night: Night, *, is_running: bool) -> Iterator[Fault]:
+def _journal(night: Remains, *, is_running: bool) -> Iterator[Fault]:
     path = night.journal
     first = night.entries[0]
     if not isinstance(first, j.NightStarted):
@@ -52,7 +52,7 @@ def _journal(night: Night, *, is_running: bool) -> Iterator[Fault]:
     yield from _numbers(night)
 
 
-def _revisions(night: Night) -> Iterator[Fault]:
+def _revisions(night: Remains) -> Iterator[Fault]:
     last = 0
     for entry in night.entries:
         if not isinstance(entry, j.Written):
@@ -68,7 +68,7 @@ def _revisions(night: Night) -> Iterator[Fault]:
             yield Fault(night.journal, f"holds a state file that cannot be read, rev {entry.rev}: {error}")
 
 
-def _numbers(night: Night) -> Iterator[Fault]:
+def _numbers(night: Remains) -> Iterator[Fault]:
     """Attempts and epochs only ever grow (protocol rule 1)."""
     newest: dict[str, tuple[int, int]] = {}
     for entry in night.entries:
@@ -83,7 +83,7 @@ def _dotted(pair: tuple[int, int]) -> str:
     return f"{pair[0]}.{pair[1]}"
 
 
-def _session(log: SessionLog, night: Night) -> Iterator[Fault]:
+def _session(log: SessionLog, night: Remains) -> Iterator[Fault]:
     orders = [
         entry
         for entry in night.entries
@@ -122,7 +122,7 @@ def _claims(log: SessionLog, ordered: set[int]) -> Iterator[Fault]:
         yield Fault(log.path, f"was claimed under epochs {claims}: they must grow")
 
 
-def _verdicts(log: SessionLog, night: Night) -> Iterator[Fault]:
+def _verdicts(log: SessionLog, night: Remains) -> Iterator[Fault]:
     booked = {report.task_id: report for report in _reports(night) if isinstance(report, UnitReport)}
     last = len(log.verdicts)
     for number, stored in enumerate(log.verdicts, 1):
@@ -138,17 +138,17 @@ def _verdicts(log: SessionLog, night: Night) -> Iterator[Fault]:
             yield Fault(log.path, f"says {what}, the journal {told.verdict} ({(told.commit or '-')[:8]})")
 
 
-def _reports(night: Night) -> Iterator[Any]:
+def _reports(night: Remains) -> Iterator[Any]:
     return (entry.report for entry in night.entries if isinstance(entry, j.Reported))
 
 
-def _cost(log: SessionLog, night: Night) -> Iterator[Fault]:
+def _cost(log: SessionLog, night: Remains) -> Iterator[Fault]:
     booked = night.ledger.unit(log.unit).costs.get(log.attempt, Decimal(0))
     if log.cost is not None and log.cost != booked and not night.ledger.unit(log.unit).unpriced:
         yield Fault(log.path, f"cost ${log.cost}, and the journal booked ${booked}")
 
 
-def _missing(night: Night) -> Iterator[Fault]:
+def _missing(night: Remains) -> Iterator[Fault]:
     """Yield verdicts that were accepted and have no session that holds them."""
     told = {report.task_id for log in night.sessions for report in log.verdicts}
     broken = {fault.path.parent for fault in night.faults}
@@ -164,7 +164,7 @@ def _missing(night: Night) -> Iterator[Fault]:
             yield Fault(path, what)
 
 
-def check_merges(night: Night, ref: str, tip: str | None, holds: Callable[[str], bool]) -> Iterator[Fault]:
+def check_merges(night: Remains, ref: str, tip: str | None, holds: Callable[[str], bool]) -> Iterator[Fault]:
     """Yield units that passed and that the merged branch does not hold. `holds` says whether the branch has a commit.
 
     A branch that is gone was deleted by somebody who has no more use for it, unless the night goes on.
@@ -188,7 +188,7 @@ def written_state(ledger: Ledger, attempts: Callable[[str], int] = lambda _: 0) 
     return state
 
 
-def check_state(state: State, path: Path, night: Night) -> Iterator[Fault]:
+def check_state(state: State, path: Path, night: Remains) -> Iterator[Fault]:
     """Yield where the state file and the journal of its night contradict each other."""
     ledger = night.ledger
     if state.rev not in ledger.texts:

@@ -8,11 +8,11 @@ from entries import NIGHT, merged, ordered, reported
 from entries import started as run_started
 from old_nights import BASE, OldNight, closing, session, started, state, wrote
 
-from dispatcher.evidence import PRUNED, Night
-from dispatcher.fsck import check_merges, check_night, check_outbox, check_state
 from dispatcher.home import Home
 from dispatcher.journal import Edited
 from dispatcher.ledger import Ledger
+from dispatcher.upkeep.fsck import check_merges, check_night, check_outbox, check_state
+from dispatcher.upkeep.remains import PRUNED, Remains
 from workers.closed import compress
 from workers.outbox import Outbox
 from workers.session import events as ev
@@ -25,7 +25,7 @@ def night(tmp_path: Path) -> OldNight:
     return OldNight(Home(tmp_path))
 
 
-def said(night: Night, *, is_running: bool = False) -> list[str]:
+def said(night: Remains, *, is_running: bool = False) -> list[str]:
     return [str(fault) for fault in check_night(night, is_running=is_running)]
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Literal
 
-from dispatcher.evidence import Night
 from dispatcher.ledger import UnitFacts
+from dispatcher.upkeep.remains import Remains
 from workers.session import events as ev
 from workers.session.costs import PAID
 from workers.session.fork import own
@@ -79,7 +79,7 @@ def grouped(calls: Iterable[Call], by: By) -> dict[str, Sum]:
     return sums
 
 
-def calls_of_night(night: Night, unit: str | None = None) -> list[Call]:
+def calls_of_night(night: Remains, unit: str | None = None) -> list[Call]:
     """Return the calls of all sessions that are here and can be read, or those of one unit."""
     logs = [log for log in night.sessions if unit in (None, log.unit)]
     return [call for log in logs for call in calls_of(log.events, night.night, log.unit, log.attempt)]
@@ -108,7 +108,7 @@ def _what(event: Any) -> Literal["answer", "compaction", "thinking summary"] | N
             return "thinking summary"
 
 
-def differences(night: Night, unit: str | None = None) -> list[str]:
+def differences(night: Remains, unit: str | None = None) -> list[str]:
     """Return in words where sessions and journal do not say the same, and why. Empty: equal to the last digit."""
     spent: dict[tuple[str, int], Sum] = {}
     for call in calls_of_night(night, unit):

@@ -8,8 +8,8 @@ from old_nights import OldNight, closing, started, state, wrote
 
 from dispatcher.errors import BadInput
 from dispatcher.home import Home
-from dispatcher.rebuild import rebuild, units_in
 from dispatcher.state import Bucket, read, render
+from dispatcher.upkeep.rebuild import rebuild, units_in
 
 
 @pytest.fixture

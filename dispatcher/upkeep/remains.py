@@ -1,4 +1,4 @@
-"""The evidence: everything that a night has left on this host, read once for whoever compares it. Changes nothing."""
+"""The remains: everything that a night has left on this host, read once for whoever compares it. Changes nothing."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from workers.session.costs import spent
 from workers.session.fork import own
 from workers.session.session import load_events
 
-__all__ = ["PRUNED", "Fault", "Night", "SessionLog", "gather"]
+__all__ = ["PRUNED", "Fault", "Remains", "SessionLog", "gather"]
 
 PRUNED = "sessions-pruned"
 """A file in a night's folder: its sessions were deleted on purpose, so nobody misses them."""
@@ -61,7 +61,7 @@ class SessionLog:
 
 
 @dataclass(frozen=True)
-class Night:
+class Remains:
     """One night: its journal with what it says, and the sessions that can be read. `faults`: what cannot be.
 
     `moving` are the attempts (unit, number) that were at work while this was read.
@@ -94,7 +94,7 @@ class Night:
         return bool(self.entries)
 
 
-def gather(home: Home, night: str) -> Night:
+def gather(home: Home, night: str) -> Remains:
     """Read a night. What cannot be read is a fault, and never an error."""
     before, faults, _ = _journal(home.journal(night))
     sessions = []
@@ -106,7 +106,7 @@ def gather(home: Home, night: str) -> Night:
                 faults.append(_fault(path, error))
     pairs, _, torn = _journal(home.journal(night))  # again: what is in the sessions by now is in it, too
     entries = [entry for _, entry in pairs]
-    return Night(
+    return Remains(
         night=night,
         folder=home.night(night),
         journal=home.journal(night),

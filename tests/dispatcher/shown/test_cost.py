@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from entries import NIGHT, lost, ordered, reported, verdict
 
-from dispatcher.cost import Sum, calls_of, calls_of_night, differences, grouped
-from dispatcher.evidence import Night, SessionLog
 from dispatcher.ledger import Ledger
+from dispatcher.shown.cost import Sum, calls_of, calls_of_night, differences, grouped
+from dispatcher.upkeep.remains import Remains, SessionLog
 from workers.session import events as ev
 
 
@@ -40,11 +40,11 @@ HISTORY = [
 ]
 
 
-def night(*logs: tuple[str, int, list[Any]], entries: list[Any] | None = None) -> Night:
+def night(*logs: tuple[str, int, list[Any]], entries: list[Any] | None = None) -> Remains:
     ledger = Ledger().extend(entries or [])
     sessions = tuple(SessionLog(unit, attempt, Path("s"), tuple(history), 0) for unit, attempt, history in logs)
     places: dict[str, Any] = {"folder": Path("f"), "journal": Path("j"), "times": (), "entries": (), "torn": 0}
-    return Night(NIGHT, ledger=ledger, sessions=sessions, moving=frozenset(), is_pruned=False, faults=(), **places)
+    return Remains(NIGHT, ledger=ledger, sessions=sessions, moving=frozenset(), is_pruned=False, faults=(), **places)
 
 
 def booked(cost: str | None, unit: str = "a", attempt: int = 1) -> list[Any]:

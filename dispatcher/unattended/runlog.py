@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
-from dispatcher.display import Display, PlainDisplay, Snapshot
+from dispatcher.shown.display import Display, PlainDisplay, Snapshot
 
 __all__ = ["LoggedDisplay", "begin"]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from quiet import Quiet
 
-from dispatcher.runlog import LoggedDisplay, begin
+from dispatcher.unattended.runlog import LoggedDisplay, begin
 
 
 def test_what_is_said_is_shown_and_kept(tmp_path: Path) -> None:
@@ -61,8 +61,8 @@ def test_a_full_disk_costs_the_log_and_nothing_else(tmp_path: Path) -> None:
 SCRIPT = """
 import sys, time
 from pathlib import Path
-from dispatcher.display import choose
-from dispatcher.runlog import LoggedDisplay
+from dispatcher.shown.display import choose
+from dispatcher.unattended.runlog import LoggedDisplay
 display = LoggedDisplay(choose(as_json=False), Path(sys.argv[1]))
 display.note("order       a")
 sys.stdin.read()

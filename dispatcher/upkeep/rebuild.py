@@ -8,10 +8,10 @@ from pathlib import Path
 from dispatcher import moves
 from dispatcher.book import Book
 from dispatcher.errors import BadInput, StateFileError
-from dispatcher.fsck import written_state
 from dispatcher.home import Home
 from dispatcher.journal import Written
 from dispatcher.state import State, is_unit_id, parse, render
+from dispatcher.upkeep.fsck import written_state
 from worktrees.files import exchange_atomic, write_atomic
 
 __all__ = ["Rebuilt", "rebuild", "units_in"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from dispatcher.errors import WriterLocked
 from dispatcher.home import Home
-from dispatcher.runlog import begin
+from dispatcher.unattended.runlog import begin
 from worktrees.errors import LockBusy
 from worktrees.files import FileLock
 

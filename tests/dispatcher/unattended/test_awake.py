@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from dispatcher.awake import awake
+from dispatcher.unattended.awake import awake
 
 FAKE = '#!/bin/sh\necho $$ "$@" >> {log}\nwhile [ "${{1#--}}" != "$1" ]; do shift; done\nexec "$@"\n'
 
@@ -54,7 +54,7 @@ def test_sleep_is_inhibited_for_as_long_as_the_run_lasts(asked: Path) -> None:
 
 def test_the_inhibitor_dies_with_a_killed_run(asked: Path) -> None:
     """Nobody is left to end it: it notices by itself."""
-    code = "import time\nfrom dispatcher.awake import awake\nwith awake('x'):\n    time.sleep(60)\n"
+    code = "import time\nfrom dispatcher.unattended.awake import awake\nwith awake('x'):\n    time.sleep(60)\n"
     run = subprocess.Popen([sys.executable, "-c", code])
     until(lambda: asked.read_text().endswith("\n"))
     pid = int(asked.read_text().split()[0])

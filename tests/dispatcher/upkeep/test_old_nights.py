@@ -13,7 +13,7 @@ from old_nights import COST, OldNight, session
 from dispatcher.cli import overnight
 from dispatcher.errors import BadInput, DispatcherError, WriterLocked
 from dispatcher.home import Home
-from dispatcher.log_view import LogView
+from dispatcher.shown.log_view import LogView
 from workers.closed import packed
 from workers.session import events as ev
 from worktrees.files import FileLock
