@@ -54,12 +54,23 @@ class Ending:
 
 
 def archived_units(root: Path) -> dict[str, tuple[str | None, ...]]:
-    """Return the units of all archived nights, with the commits they were merged as; None: waived by a person."""
+    """Return the units of all archived nights, with the commits they were merged as; None: waived by a person.
+
+    Raises BadInput for a file that cannot be read: what it holds would be done again.
+    """
     found: dict[str, tuple[str | None, ...]] = {}
     for path in sorted((root / ARCHIVE_PATH).glob("*.md")):
-        for unit, commit in _commits(path.read_text(encoding="utf-8", errors="replace")):
+        for unit, commit in _commits(_text(path)):
             found[unit] = (*found.get(unit, ()), commit)
     return found
+
+
+def _text(path: Path) -> str:
+    """Read a file of the archive; what is none (a folder, a FIFO that would hold us) has nothing to say."""
+    try:
+        return path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+    except OSError as error:
+        raise BadInput(f"cannot be read: {error.strerror}", path=path) from error
 
 
 def _commits(text: str) -> Iterable[tuple[str, str | None]]:

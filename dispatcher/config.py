@@ -27,6 +27,8 @@ from pydantic import (
 )
 
 from dispatcher.errors import ConfigError
+from dispatcher.faults import worded
+from workers.agents.agent_file import policy_rule
 from workers.orders import Rule
 
 __all__ = [
@@ -153,13 +155,6 @@ def _glob(value: str) -> str:
     return value
 
 
-def _rule(value: str) -> str:
-    tool, colon, pattern = value.partition(":")
-    if not re.fullmatch(r"[A-Za-z0-9_.*?-]+", tool.strip()) or (colon and not pattern.strip()):
-        raise ValueError('a rule looks like "bash" or "bash: git push*": a tool, and a pattern for its command or path')
-    return value
-
-
 def _command(value: str) -> str:
     if "\0" in value:
         raise ValueError("a command cannot contain a NUL character")
@@ -187,7 +182,7 @@ Effort = Literal["off", "low", "medium", "high"]
 Provider = Literal["anthropic", "bedrock", "vertex"]
 """Who serves the model: the vendor (or whatever speaks its API, by `base_url`), or one of the clouds."""
 
-PolicyRule = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True), AfterValidator(_rule)]
+PolicyRule = Annotated[str, StringConstraints(min_length=1, strip_whitespace=True), AfterValidator(policy_rule)]
 """A tool (`*` and `?` stand for anything), or a tool and a pattern: `bash: git push*`."""
 
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
@@ -433,9 +428,7 @@ def _problem(fault: Mapping[str, Any], text: str, path: Path | None) -> ConfigEr
     """Turn one of pydantic's faults into one of ours: the key, its line, what to do. Never the value."""
     keys = tuple(str(part) for part in fault["loc"])
     named = [key for key in keys if not key.isdigit()]
-    message = str(fault["msg"]).removeprefix("Value error, ")
-    if fault["type"] == "extra_forbidden":
-        message = _unknown(keys)
+    message = _unknown(keys) if fault["type"] == "extra_forbidden" else worded(fault)
     return ConfigError(message, path=path, line=_line_of(text, named), field=".".join(keys) or None)
 
 

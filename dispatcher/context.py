@@ -71,8 +71,17 @@ class Context:
     def known(self, unit: str) -> str:
         """Return a unit's id. Raises BadInput for one that nobody knows, naming what is close."""
         if self.state.bucket_of(unit) is None:
+            self._point_to_its_night(unit)
             self.state.note_of(unit)
         return unit
+
+    def _point_to_its_night(self, unit: str) -> None:
+        """Raise BadInput for a unit that is gone from the state file and that a night has worked on."""
+        nights = [night for night in self.home.all_nights() if is_unit_id(unit) and self.home.sessions(night, unit)]
+        if nights:
+            night = max(nights, key=lambda one: self.home.night(one).stat().st_mtime_ns)
+            message = f"{unit} is not in the state file any more; `overnight log {unit} --night {night}` shows it"
+            raise BadInput(message)
 
     def sessions(self, unit: str, night: str = "") -> dict[int, Path]:
         """Return the session logs of a unit by attempt, in this night or in an earlier one; each may be compressed.
@@ -80,7 +89,8 @@ class Context:
         Raises BadInput when it has none.
         """
         if night and not self.home.is_night(night):
-            raise BadInput(f"there is no night {night!r} in {self.home.nights}", field="--night")
+            there = ", ".join(self.home.all_nights()) or "none"
+            raise BadInput(f"there is no night {night!r}; there are: {there}", field="--night")
         if night and not is_unit_id(unit):
             raise BadInput(f"{unit!r} cannot be a unit's id")
         chosen = night or self.state.night

@@ -16,6 +16,7 @@ from typing import Annotated, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
 
+from dispatcher.config import Effort
 from dispatcher.errors import EngineError
 from dispatcher.units import UnitId
 from worktrees.files import write_atomic
@@ -44,7 +45,11 @@ __all__ = [
 MAX_BYTES = 1024 * 1024
 """A person's words; more is no request."""
 
-Text = Annotated[str, StringConstraints(min_length=1, max_length=200_000, pattern=r"\S")]
+MOST_CHARACTERS = 200_000
+"""Of a person's words: they go to a model, which reads no books on the way."""
+
+Words = Annotated[str, StringConstraints(max_length=MOST_CHARACTERS)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS, pattern=r"\S")]
 
 
 def new_id() -> str:
@@ -62,27 +67,31 @@ class _Asked(BaseModel):
     at: AwareDatetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
-class Answer(_Asked):
+class _Decided(_Asked):
+    """What a person says to the call that `unit` waits with; `call` is the one that they were shown ("": unknown)."""
+
+    unit: UnitId
+    call: str = ""
+
+
+class Answer(_Decided):
     """Answer the question that `unit` is blocked on."""
 
     kind: Literal["answer"] = "answer"
-    unit: UnitId
     text: Text
 
 
-class Approve(_Asked):
+class Approve(_Decided):
     """Let the action that `unit` is blocked on happen."""
 
     kind: Literal["approve"] = "approve"
-    unit: UnitId
 
 
-class Deny(_Asked):
+class Deny(_Decided):
     """Refuse the action that `unit` is blocked on; the model is told `reason`."""
 
     kind: Literal["deny"] = "deny"
-    unit: UnitId
-    reason: str = ""
+    reason: Words = ""
 
 
 class Tell(_Asked):
@@ -91,6 +100,7 @@ class Tell(_Asked):
     kind: Literal["tell"] = "tell"
     unit: UnitId
     text: Text
+    effort: Effort | None = None
 
 
 class Retry(_Asked):
@@ -112,7 +122,7 @@ class Block(_Asked):
 
     kind: Literal["block"] = "block"
     unit: UnitId
-    reason: str = ""
+    reason: Words = ""
 
 
 class Unblock(_Asked):

@@ -90,7 +90,10 @@ class WriterLocked(DispatcherError):
     """Another run is the one writer of this repository's state file (spec S6)."""
 
     def __init__(self, path: Path, holder: str) -> None:
-        super().__init__(f"{path} is held by {holder}: one run at a time; wait for it, or `overnight stop` it")
+        super().__init__(
+            f"the state file is held by {holder or 'another run'}: one run at a time; `overnight attach` shows what it "
+            "does, `overnight stop` ends it after the current steps"
+        )
         self.path = path
         self.holder = holder
 

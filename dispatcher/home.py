@@ -82,6 +82,11 @@ class Home:
         return self.root / "run.log"
 
     @property
+    def start_lock(self) -> Path:
+        """Held while a run in the background is being started: two would take each other's log."""
+        return self.root / "start.lock"
+
+    @property
     def run_lock(self) -> Path:
         """Held by a run from its start, also while it only waits for its time."""
         return self.root / "run.lock"

@@ -54,15 +54,20 @@ class Inbox:
 
     def obey(self, folder: Path, state: State) -> None:
         """Take every request out of the drop-box: journalled, obeyed once, and only then deleted."""
-        for path, request in dropbox.pending(folder):
+        found = dropbox.pending(folder)
+        replaced = people.superseded(request for _, request in found)
+        for path, request in found:
             if request.id not in self.book.ledger.asked:
-                self._obey(request, state)
+                self._obey(request, state, is_replaced=request.id in replaced)
             dropbox.done(path)
 
-    def _obey(self, request: dropbox.Request, state: State) -> None:
+    def _obey(self, request: dropbox.Request, state: State, *, is_replaced: bool) -> None:
         why_not = people.refusal(request, state, self.book.ledger, events=self.events, since=_STARTED)
+        if is_replaced:
+            why_not = "a later word of yours takes its place"
         self.book.note(Asked(request=request.model_dump(mode="json"), obeyed=why_not is None, reason=why_not or ""))
-        self.display.note(f"asked       {request.kind} {getattr(request, 'unit', '')}: {why_not or 'done'}")
+        asked = f"{request.kind} {getattr(request, 'unit', '')}".rstrip()
+        self.display.note(f"asked       {asked}: {why_not or 'done'}")
         if isinstance(request, dropbox.Stop) and why_not is None:
             self.end(Outcome(STOPPED, "stopped", "asked to stop"))
 

@@ -369,7 +369,7 @@ class Ledger:
                 facts.fork = ForkPoint(attempt=request["attempt"], at=request["keep"])
                 self.due[unit] = Due(Bucket.open, first=True)
             case "tell":
-                facts.told = (*facts.told, Told(id=request["id"], text=request["text"]))
+                facts.told = (*facts.told, Told(id=request["id"], text=request["text"], effort=request.get("effort")))
             case "cancel":  # whoever is at work is asked to go home, and what it still says counts no more
                 facts.settled, facts.question, facts.answers, facts.is_cancelled = True, None, (), True
                 self.due[unit] = Due(Bucket.blocked, "cancelled by a person")

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import datetime, time, timedelta
+from datetime import datetime
 from decimal import Decimal
 
 import redis
@@ -21,7 +21,7 @@ from dispatcher import engine, forks, moves, people, preflight, statecommit
 from dispatcher.agents import check_agents
 from dispatcher.archive import ARCHIVE_PATH, archive, is_over
 from dispatcher.book import Book
-from dispatcher.budget import Limits, budgets, not_booked, warnings
+from dispatcher.budget import budgets, not_booked, warnings
 from dispatcher.config import Config
 from dispatcher.decide import Block, HandOut, Plan, View, decide, untouched
 from dispatcher.due import with_due
@@ -34,6 +34,7 @@ from dispatcher.keeper import Keeper
 from dispatcher.ledger import Ledger
 from dispatcher.moves import Cause
 from dispatcher.opening import open_night
+from dispatcher.options import Options, cap_reached, deadline, limits_of
 from dispatcher.orders import base_of, distinct_verifies, order_of
 from dispatcher.outcome import ALL_PASSED, ENGINE, NOT_ALL_PASSED, STOPPED, Outcome
 from dispatcher.probe import Probe
@@ -49,24 +50,13 @@ from worktrees.files import FileLock
 from worktrees.repository import Repository
 from worktrees.worktree import Worktrees
 
-__all__ = ["Options", "Setting", "run_night"]
+__all__ = ["Setting", "run_night"]
 
 # Other commands hold the writer's lock for a moment to see whether a run does.
 _LOOK_SECONDS = 1.0
 # Shorter waits for the model are over before anybody has read of them.
 _WORTH_A_WORD_SECONDS = 2.0
 _PROBE_SECONDS = 2.0
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What a run is asked for on the command line."""
-
-    slots: int
-    limit: int | None = None
-    flower: bool = False
-    budget: Decimal | None = None  # dollars of this run; else [limits] run
-    rounds: int | None = None  # attempts begun
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +77,7 @@ async def run_night(setting: Setting) -> Outcome:
     """
     lock = FileLock(setting.home.writer_lock)
     try:
-        lock.wait(_LOOK_SECONDS, f"overnight run, pid {os.getpid()}")
+        lock.wait(_LOOK_SECONDS, "overnight run")
     except LockBusy as busy:
         raise WriterLocked(busy.path, busy.holder) from busy
     try:
@@ -164,7 +154,7 @@ class Night:
         self._killed = False
         self._wake = asyncio.Event()
         self._merging: asyncio.Task[bool] | None = None
-        self._deadline = _deadline(self._config)
+        self._deadline = deadline(self._config, datetime.now().astimezone())
         self._probe = Probe(self._repository)
         self._conflicts: Mapping[str, Collection[str]] = {}
         self._probed_at = float("-inf")
@@ -473,7 +463,7 @@ class Night:
             self._ran_out = True
             return Outcome(STOPPED, "stopped", f"too little time for another unit before {self._deadline:%H:%M}")
         if plan.capped:
-            return Outcome(STOPPED, "limit", _cap(self._options, len(self._handed_out), self._begun))
+            return Outcome(STOPPED, "limit", cap_reached(self._options, len(self._handed_out), self._begun))
         state = self._keeper.state
         if state.tried or state.open or state.blocked:
             return Outcome(NOT_ALL_PASSED, "done", "some did not pass, or need you")
@@ -513,44 +503,3 @@ def _blocked(state: State, blocks: Iterable[Block]) -> State:
         if block.unit in state.ready():
             state = moves.move(state, block.unit, Bucket.blocked, Cause.capped, block.note)
     return state
-
-
-def limits_of(config: Config, options: Options) -> Limits:
-    """Return the caps in force: the config's, where the command line does not say otherwise."""
-    limits = config.limits
-    return Limits(
-        night=limits.night,
-        unit=limits.unit,
-        attempts=limits.attempts,
-        slots=options.slots,
-        distinct=options.limit,
-        run=options.budget or limits.run,
-        turns=limits.turns,
-        run_turns=limits.run_turns,
-        night_turns=limits.night_turns,
-        rounds=limits.rounds,
-        hand_outs=options.rounds,
-        stale_after=limits.stale_after,
-    )
-
-
-def _cap(options: Options, units: int, begun: int) -> str:
-    if options.limit is not None and units >= options.limit:
-        return f"--limit {options.limit}: {units} units handed out"
-    return f"--rounds {options.rounds}: {begun} attempts begun"
-
-
-def _deadline(config: Config) -> datetime | None:
-    """Return when the run must end: the next `until`, or so many `hours` from now, whichever comes first."""
-    hours = config.limits.hours
-    ends = [_next(config.limits.until), None if hours is None else datetime.now().astimezone() + timedelta(hours=hours)]
-    return min((end for end in ends if end is not None), default=None)
-
-
-def _next(until: time | None) -> datetime | None:
-    """Return the next moment at which the clock shows `until`."""
-    if until is None:
-        return None
-    now = datetime.now().astimezone()
-    today = now.replace(hour=until.hour, minute=until.minute, second=0, microsecond=0)
-    return today if today > now else today + timedelta(days=1)

@@ -13,7 +13,7 @@ from dispatcher import dropbox, forks, moves
 from dispatcher.ledger import Ledger, UnitFacts
 from dispatcher.state import Bucket, State
 
-__all__ = ["Events", "Waiting", "refusal", "waiting", "without_deleted"]
+__all__ = ["Events", "Waiting", "refusal", "shown", "superseded", "waiting", "without_deleted"]
 
 Events = Callable[[str, int], int]
 """Says how many events the session of a unit's attempt holds."""
@@ -88,12 +88,45 @@ def refusal(
     return _of_unblock(request, facts) if isinstance(request, dropbox.Unblock) else None
 
 
+def shown(request: dropbox.Request, ledger: Ledger) -> dropbox.Request:
+    """Return a person's decision bound to what the unit waits with now: a yes to one call is none to the next."""
+    if not isinstance(request, dropbox.Answer | dropbox.Approve | dropbox.Deny):
+        return request
+    question = ledger.unit(request.unit).question
+    return request if question is None else request.model_copy(update={"call": question.pause_call})
+
+
+def superseded(requests: Iterable[dropbox.Request]) -> set[str]:
+    """Return the ids of those that a later one takes the place of: until it is taken up, a person's last word counts.
+
+    That is so of answers to a unit's question, and of a yes or a no to its call; saying the same again replaces
+    nothing. Oldest first.
+    """
+    last: dict[tuple[str, str, bool], list[dropbox.Request]] = {}
+    replaced: set[str] = set()
+    for request in requests:
+        if isinstance(request, dropbox.Answer | dropbox.Approve | dropbox.Deny):
+            said = last.setdefault((request.unit, request.call, isinstance(request, dropbox.Answer)), [])
+            if said and _words(said[-1]) != _words(request):
+                replaced.update(one.id for one in said)
+                said.clear()
+            said.append(request)
+    return replaced
+
+
+def _words(request: dropbox.Request) -> str:
+    """Return what is asked, whenever it was."""
+    return request.model_dump_json(exclude={"id", "at"})
+
+
 def _of_answer(request: dropbox.Answer | dropbox.Approve | dropbox.Deny, facts: UnitFacts) -> str | None:
     """An answer needs a question, a yes or no an approval that is pending; each is taken once."""
     unit, wants_approval = request.unit, not isinstance(request, dropbox.Answer)
     if facts.question is None:
         has_answer = ", or has its answer already"
         return f"it waits for no approval{has_answer}" if wants_approval else f"it has asked nothing{has_answer}"
+    if request.call not in ("", facts.question.pause_call):
+        return "it asks something else by now; `overnight inbox` shows what"
     if wants_approval and facts.question.approval is None:
         return f'it waits for an answer: `overnight answer {unit} "…"`'
     if not wants_approval and facts.question.approval is not None:

@@ -5,9 +5,10 @@ features with `passes` and `steps` (spec S14).
 """
 
 import json
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
@@ -35,18 +36,25 @@ _USED = {"passes", "priority", "id", "verify", *_TITLES, *_PROSE, *_LISTS}
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What comes of a file: units in the order to do them in, who has passed already, what is left out."""
+    """What comes of a file: units in the order to do them in; who has passed, who is there, what is left out."""
 
     units: tuple[UnitFile, ...]
     passed: tuple[str, ...]
+    there: tuple[str, ...]
     left_out: tuple[str, ...]
 
 
-def read_list(text: str, taken: Collection[str], verify: str | None = None) -> Imported:
-    """Read either file; `taken` are ids that are in use, `verify` is for items that name none. Raises BadInput."""
+def read_list(
+    text: str, taken: Collection[str], verify: str | None = None, known: Mapping[str, str] | None = None
+) -> Imported:
+    """Read either file; `taken` are ids that are in use, `verify` is for items that name none. Raises BadInput.
+
+    `known` are the units that there are, by goal: what was imported before is not imported twice.
+    """
     items, left_out = _items(text)
     units: list[UnitFile] = []
     passed: list[str] = []
+    there: list[str] = []
     used = set(taken)
     for item in _in_order(items):
         name = _title(item)
@@ -54,14 +62,15 @@ def read_list(text: str, taken: Collection[str], verify: str | None = None) -> I
             passed.append(name)
             continue
         unit = _unit(item, used, verify)
+        if unit.goal in (known or {}):
+            there.append((known or {})[unit.goal])
+            continue
         used.add(unit.id)
         units.append(unit)
         extra = sorted(set(item) - _USED)
         if extra:
-            left_out.append(f"{unit.id}: {', '.join(extra)}")
-    if [unit.id for unit in units] != sorted(unit.id for unit in units):
-        left_out.append("the order: units are queued by their names; reorder `## open` once they are there")
-    return Imported(tuple(units), tuple(passed), tuple(left_out))
+            left_out.append(one_line(f"{unit.id}: {', '.join(extra)}"))
+    return Imported(tuple(units), tuple(passed), tuple(there), tuple(left_out))
 
 
 def _items(text: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -70,6 +79,8 @@ def _items(text: str) -> tuple[list[dict[str, Any]], list[str]]:
         found = json.loads(text)
     except json.JSONDecodeError as error:
         raise BadInput(f"is not JSON: {error.msg}", line=error.lineno) from None
+    except ValueError as error:  # a number of thousands of digits
+        raise BadInput(f"cannot be read: {error}") from None
     except RecursionError:
         raise BadInput("is nested too deeply") from None
     beside: list[str] = []
@@ -77,7 +88,7 @@ def _items(text: str) -> tuple[list[dict[str, Any]], list[str]]:
         key = next((one for one in ("userStories", "features") if isinstance(found.get(one), list)), None)
         if key is None:
             raise BadInput('has neither "userStories" nor "features": is it a prd.json or a feature_list.json?')
-        beside = [f"the file's {name}" for name in sorted(set(found) - {key})]
+        beside = [one_line(f"the file's {name}") for name in sorted(set(found) - {key})]
         found = found[key]
     if not isinstance(found, list):
         raise BadInput("is neither a list of features nor an object that holds one")
@@ -92,8 +103,14 @@ def _items(text: str) -> tuple[list[dict[str, Any]], list[str]]:
 def _in_order(items: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return them by priority, the smallest number first; those without one keep their place behind."""
     numbers = [item.get("priority") for item in items]
-    keys = [(0, float(n)) if isinstance(n, int | float) and not isinstance(n, bool) else (1, 0.0) for n in numbers]
+    keys = [(0, n) if _is_number(n) else (1, 0) for n in numbers]
     return [item for _, item in sorted(zip(keys, items, strict=True), key=lambda pair: pair[0])]
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    if isinstance(value, float):
+        return not math.isnan(value)  # which no order has a place for
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
 def _title(item: Mapping[str, Any]) -> str:

@@ -29,6 +29,7 @@ from worktrees.worktree import Worktree, Worktrees
 __all__ = ["Findings", "OnTheBase", "check_model", "check_prices", "check_refs"]
 
 _TREE = "preflight"
+_MOST_NAMED = 5  # units in a line
 _NO_PRICE = (
     "the price of {name!r} is unknown, so the money limits would mean nothing; give `{field} = {{ input = …, "
     "output = … }}` in dollars per million tokens"
@@ -38,19 +39,27 @@ _KEY_FIELDS = {"anthropic": "ANTHROPIC_API_KEY", "bedrock": "model.provider", "v
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What preflight saw: seconds of the setup (None: there is none), and each verify on the base."""
+    """What preflight saw: seconds of the setup (None: there is none), and each verify on the base.
+
+    `green` are units whose verify passes before anybody has worked: that it passes afterwards will prove little.
+    """
 
     setup_seconds: float | None
     verifies: tuple[Verified, ...]
+    green: tuple[str, ...] = ()
 
     @property
     def line(self) -> str:
         """What people read of it; there is at least one verify."""
         setup = "" if self.setup_seconds is None else f"setup {self.setup_seconds:.0f} s ✔   "
         red = sum(not one.passed for one in self.verifies)
-        return (
-            f"{setup}verify {len(self.verifies)} run on {self.verifies[0].commit[:6]} ({red} red, as work not done is)"
-        )
+        expected = ", as work not done is" if red else ""
+        said = f"{setup}verify {len(self.verifies)} run on {self.verifies[0].commit[:6]}: {red} red{expected}"
+        if not self.green:
+            return said
+        names = ", ".join(self.green[:_MOST_NAMED])
+        more = f" and {len(self.green) - _MOST_NAMED} more" if len(self.green) > _MOST_NAMED else ""
+        return f"{said}; green already, so that a pass proves little: {names}{more}"
 
 
 def check_refs(repository: Repository) -> None:
@@ -96,7 +105,8 @@ async def check_model(config: Config, agents: Iterable[AgentFile] = ()) -> None:
     except ModelError as error:
         if error.kind in ("auth", "spend_limit"):
             message = f"the model's key was refused: {error}" if error.status else str(error)
-            raise BadInput(message, field=_KEY_FIELDS[agent.provider]) from error
+            key = "model.key_command" if config.model.key_command is not None else _KEY_FIELDS[agent.provider]
+            raise BadInput(message, field=key) from error
         if error.kind == "invalid" and wrong is not None:
             raise BadInput.all_of(list(faults_of(wrong.fault(str(error), "model")))) from error
         if error.kind == "invalid":
@@ -132,7 +142,8 @@ class OnTheBase:
             await asyncio.shield(asyncio.to_thread(self.worktrees.remove, _TREE))
         found = [self._entry(command, one, base, tree) for command, one in done.items()]
         _refuse_those_that_cannot_start(found, commands)
-        return Findings(setup_seconds, tuple(found))
+        green = (unit for one in found if one.passed for unit in commands[one.command])
+        return Findings(setup_seconds, tuple(found), tuple(green))
 
     async def _setup(self, worktree: Worktree) -> float | None:
         setup = self.config.setup

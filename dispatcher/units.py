@@ -31,9 +31,11 @@ from pydantic import (
 
 from dispatcher.config import Command, Effort, Glob, Money
 from dispatcher.errors import BadInput, UnitFileError
+from dispatcher.faults import worded
 from dispatcher.state import ID_PATTERN, is_unit_id, one_line
 from workers.agents.front_matter import FrontMatter, read_front_matter
 from workers.errors import BundleFileError
+from workers.sendable import is_sendable
 
 __all__ = [
     "UNITS_PATH",
@@ -137,6 +139,8 @@ class UnitFile(BaseModel):
             raise ValueError("the goal is missing: write below the second '---' what is to be done")
         if "\0" in plain:
             raise ValueError("the goal contains a NUL character; delete it")
+        if not is_sendable(plain):
+            raise ValueError("the goal is no UTF-8 text; save it as UTF-8")
         return plain
 
 
@@ -157,7 +161,7 @@ def load(path: Path) -> UnitFile:
 
 
 def load_all(folder: Path) -> dict[str, UnitFile]:
-    """Read every `*.md` in `folder`, by id, in the order of the names; no folder means no units.
+    """Read every `*.md` in `folder`, by id, in the order in which they were last written; no folder means no units.
 
     Raises one BadInput that lists the faults of all files.
     """
@@ -205,7 +209,7 @@ class UnitFolder:
         try:
             with os.scandir(self.path) as entries:
                 files = [entry for entry in entries if entry.name.endswith(".md") and entry.name[0] != "."]
-                return sorted(((one.name, _stamp(one)) for one in files), key=lambda pair: pair[0].removesuffix(".md"))
+                return sorted(((one.name, _stamp(one)) for one in files), key=_by_age)
         except FileNotFoundError:
             return []
         except OSError as error:
@@ -217,6 +221,12 @@ _MANY, _REST = 1_000, 10
 
 _YOUNG = 100_000_000
 """Nanoseconds: far more than the clock of any file system ticks."""
+
+
+def _by_age(named: tuple[str, tuple[int, ...]]) -> tuple[int, str]:
+    """What was written first is done first; by id where a checkout wrote all of them at once."""
+    name, stamp = named
+    return stamp[0], name.removesuffix(".md")
 
 
 def _stamp(entry: os.DirEntry[str]) -> tuple[int, ...]:
@@ -250,7 +260,7 @@ def parse(text: str, path: Path) -> UnitFile:
 
 def _problem(fault: Mapping[str, Any], front: FrontMatter) -> UnitFileError:
     keys = tuple(str(part) for part in fault["loc"])
-    message = str(fault["msg"]).removeprefix("Value error, ")
+    message = worded(fault)
     if fault["type"] == "extra_forbidden":
         known = UnitLimits.model_fields if keys[0] == "limits" else set(UnitFile.model_fields) - {"id", "goal"}
         near = get_close_matches(keys[-1], list(known), n=1)

@@ -41,6 +41,15 @@ def test_commands_in_examples_exist(page):
                 assert option in told.output, line
 
 
+def test_the_rooms_of_the_dispatcher_are_all_named():
+    """Whoever adds a module or a package to the dispatcher says in which room it is found."""
+    page = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    rooms = page.partition("## Rooms of the dispatcher")[2].partition("\n## ")[0]
+    found = [path.name for path in (ROOT / "dispatcher").glob("[a-z]*.py")]
+    found += [f"{path.parent.name}/" for path in (ROOT / "dispatcher").glob("*/__init__.py")]
+    assert sorted(set(re.findall(r"`([a-z]+(?:\.py|/))`", rooms)) - {"remains.py"}) == sorted(found)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_to_files(page):
     """Each relative link names a file that is there."""

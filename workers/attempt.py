@@ -13,12 +13,11 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from worktrees.checkpoint import Checkpoint, checkpoint
 from worktrees.errors import DiskError, LockBusy, NestedRepository, WorktreesError
 from worktrees.files import FileLock
-from worktrees.process import base_environment, sweep
+from worktrees.process import base_environment
 from worktrees.repository import Repository
-from worktrees.worktree import Worktree, Worktrees
+from worktrees.worktree import Worktrees
 
 from . import attachments, evidence, notes, prompt, reports, resume
 from .agents.loader import Agents, Learn, learn_nothing
@@ -35,7 +34,8 @@ from .session.session import Session
 from .tools import Workspace
 from .turn.hooks import attached
 from .turn.loop import Ended, ModelCall, Progress, TurnLoop
-from .verify import headline, run_stage, verify
+from .verify import headline
+from .workplace import Workplace
 
 __all__ = ["Job", "attempt"]
 
@@ -167,10 +167,8 @@ class _Attempt:
         self.call = job.call
         self.session = session
         self.gate = gate
-        self.worktrees = worktrees
+        self.place = Workplace(order, job.places, session, gate, worktrees)
         self.started = boottime()
-        self.name = f"{order.unit}.{order.attempt}"
-        self.reached: str | None = None
         self.agents = Agents(order, worktrees.repository, job.learn)
 
     async def run(self, problem: str | None = None) -> Report:
@@ -187,20 +185,20 @@ class _Attempt:
             return UnitReport.model_validate(where.report).model_copy(update={"epoch": self.order.epoch})
         if isinstance(where, resume.Verified) and where.result.passed and where.result.digest == self.order.digest:
             return self._report("pass", result=where.result)
-        worktree, rebuilt = await self._worktree()
+        rebuilt = await self.place.open()
         await blocking(notes.make_folder, self.places.scratch)
-        problem = await self._setup(worktree)
+        problem = await self.place.set_up()
         if problem is not None:
             return self._report("block", note=problem)
-        loop = self._loop(worktree)
+        loop = self._loop()
         try:
             async with self.gate.waits.timeout(max(0.0, self.gate.deadline - boottime())):
-                return await self._turns(loop, worktree, where, rebuilt=rebuilt)
+                return await self._turns(loop, where, rebuilt=rebuilt)
         except TimeoutError:
             last = self.session.events[-1]
             if isinstance(last, ev.VerifyResult) and last.passed:  # time was up in the very moment
                 return self._report("pass", result=last)
-            return await self._out_of("time", worktree)
+            return await self._out_of("time")
 
     async def _open_session(self) -> None:
         if not self.session.events:
@@ -221,44 +219,15 @@ class _Attempt:
             )
         await self.session.record(ev.Claim(epoch=self.order.epoch, holder=self.gate.lease.holder))
 
-    # -- the worktree ---------------------------------------------------------------------------------------------
-
-    async def _worktree(self) -> tuple[Worktree, bool]:
-        """Adopt the worktree that is there, or make one at the last checkpoint; True where effects were lost."""
-        is_first = self.order.attempt == 1 and self.session.count(ev.Claim) == 1  # nobody was here before
-        alone = is_first or await sweep(self.places.tag)
-        await self.gate.before_effect()
-        if not alone:  # somebody is still at work in there, and cannot be killed: leave it to them (rule 7)
-            self.name = f"{self.order.unit}.{self.order.attempt}.e{self.order.epoch}"
-        elif (found := await blocking(self.worktrees.adopt, self.name)) is not None:
-            return found, False
-        last = self.session.last(ev.Checkpoint)
-        commit = last.commit if last is not None else self.order.base
-        made = await blocking(self.worktrees.create, self.name, commit)
-        return made, self.session.count(ev.TurnStart) > 0
-
-    async def _setup(self, worktree: Worktree) -> str | None:
-        """Run the setup command once per tree; the reason when it failed."""
-        command = self.order.verify.setup
-        marker = worktree.admin_dir / "overnight-setup-done"  # goes when the tree goes
-        if command is None or marker.exists():
-            return None
-        done = await run_stage(command, self.order.verify.setup_timeout, worktree.path, self.places.tag)
-        await self.session.record(ev.SetupResult(ok=done.ok, seconds=round(done.seconds, 3), output=done.output))
-        if not done.ok:
-            return f"setup failed: {headline(done.output)}"
-        marker.touch()
-        return None
-
     # -- turns and verify -----------------------------------------------------------------------------------------
 
-    def _loop(self, worktree: Worktree) -> TurnLoop:
+    def _loop(self) -> TurnLoop:
         env = base_environment({notes.VARIABLE: str(self.places.scratch)})
         loop = TurnLoop(
             self.session,
             agents=self.agents,
             call=self.call,
-            workspace=Workspace(worktree.path, env, self.places.tag, self.places.scratch),
+            workspace=Workspace(self.place.tree.path, env, self.places.tag, self.places.scratch),
             gate=self.gate,
             hooks=attached(self.order, self.places, self.gate.lease),
         )
@@ -266,71 +235,71 @@ class _Attempt:
         self.gate.loop = loop
         return loop
 
-    async def _turns(self, loop: TurnLoop, worktree: Worktree, where: resume.Standing, *, rebuilt: bool) -> Report:
-        outcome = await self._first(loop, worktree, where, rebuilt=rebuilt)
+    async def _turns(self, loop: TurnLoop, where: resume.Standing, *, rebuilt: bool) -> Report:
+        outcome = await self._first(loop, where, rebuilt=rebuilt)
         while isinstance(outcome, ev.UserMessage):
-            outcome = await self._judge(await loop.run_turn(outcome), worktree)
+            outcome = await self._judge(await loop.run_turn(outcome))
         return outcome
 
     async def _first(  # noqa: PLR0911  # one flat match, a row a standing
-        self, loop: TurnLoop, worktree: Worktree, where: resume.Standing, *, rebuilt: bool
+        self, loop: TurnLoop, where: resume.Standing, *, rebuilt: bool
     ) -> ev.UserMessage | Report:
         """Return the message of the next turn, or the report, from where the session stood."""
         rebuilt = rebuilt and not _is_kept(self.session.events)
-        gone = prompt.REBUILT.format(commit=await blocking(worktree.head)) if rebuilt else ""
+        gone = prompt.REBUILT.format(commit=await blocking(self.place.tree.head)) if rebuilt else ""
         match where:
             case resume.Fresh():
-                return await self._goal(worktree)
+                return await self._goal()
             case resume.Suspended(pause, seq, None):
                 return self._report("block", pause=pause, pause_seq=seq)
             case resume.Suspended(pause, _, answer) if answer is not None:
-                return await self._judge(await loop.resume(pause, answer, gone), worktree)
+                return await self._judge(await loop.resume(pause, answer, gone))
             case resume.Unverified() | resume.CutShort() if rebuilt:
                 return prompt.runtime(gone)
-            case resume.Unverified(text):
-                return await self._judge(Ended("completed", text=text), worktree)
+            case resume.Unverified():
+                return await self._verify()
             case resume.Verified(result) if not result.passed:
                 return await self._next_round(result)
             case resume.Verified():  # under a digest that is no longer in force
-                return await self._verify(worktree)
+                return await self._verify()
             case resume.CutShort():
-                return await self._judge(Ended("max-tokens"), worktree)
+                return await self._judge(Ended("max-tokens"))
             case _:
                 failed = where.failed if isinstance(where, resume.Forked) else None
                 is_new = rebuilt or isinstance(where, resume.Forked)
-                words = prompt.REBUILT.format(commit=await blocking(worktree.head)) if is_new else prompt.RESUMED
+                words = prompt.REBUILT.format(commit=await blocking(self.place.tree.head)) if is_new else prompt.RESUMED
                 return prompt.forked(words, failed)
 
-    async def _goal(self, worktree: Worktree) -> ev.UserMessage | Report:
+    async def _goal(self) -> ev.UserMessage | Report:
         try:
-            images = await blocking(attachments.read, worktree.path, self.order.attach)
+            images = await blocking(attachments.read, self.place.tree.path, self.order.attach)
         except ImageRefused as error:
             return self._report("block", note=str(error))
         skills = await blocking(self.agents.invoked, self.order.goal)
         return prompt.goal(self.order, await blocking(notes.read, self.places.scratch), skills, images)
 
-    async def _judge(self, ended: Ended, worktree: Worktree) -> ev.UserMessage | Report:
+    async def _judge(self, ended: Ended) -> ev.UserMessage | Report:
         """Return what a turn's ending leads to; strangers among the endings are treated as errors (spec L8)."""
         match ended.reason:
             case "completed":
-                return await self._verify(worktree)
+                return await self._verify()
             case "suspended":
-                await self._keep(worktree)  # the answer may come on another day, to another tree
+                await self._keep()  # the answer may come on another day, to another tree
                 return self._report("block", pause=ended.pause, pause_seq=ended.pause_seq)
             case "max-tokens" if self._rounds_used() < self.order.rounds:
                 return prompt.cut_short()
             case "max-tokens":
                 return self._report("fail", note="the answer hit the model's output limit in every round")
             case "aborted":
-                return await self._aborted(str(ended.facts.get("cause", "")), worktree)
+                return await self._aborted(str(ended.facts.get("cause", "")))
             case _:
                 return await self._broken(ended)
 
-    async def _aborted(self, cause: str, worktree: Worktree) -> Report:
+    async def _aborted(self, cause: str) -> Report:
         """Keep the work of a turn that was asked to stop, and say why it stopped."""
         if cause in ("budget", "time"):
-            return await self._out_of(cause, worktree)
-        await self._keep(worktree)
+            return await self._out_of(cause)
+        await self._keep()
         if cause == "cancelled by a person":
             return self._report("block", note=cause)
         return await self._let_go("shutdown" if cause == "shutdown" else "stopped", "")
@@ -347,25 +316,13 @@ class _Attempt:
             return self._report("block", note=message)
         return self._report("block", note=f"the model call failed: {message}")
 
-    async def _verify(self, worktree: Worktree) -> ev.UserMessage | Report:
+    async def _verify(self) -> ev.UserMessage | Report:
         try:
-            made = await self._checkpoint(worktree, f"{self.order.unit}: attempt {self.order.attempt}")
+            made = await self.place.checkpoint(f"{self.order.unit}: attempt {self.order.attempt}")
         except NestedRepository as error:
             return prompt.runtime(f"{error}. Remove it: a repository inside the worktree cannot be committed.")
         self.gate.progress(replace(self._progress(), tool="verify"))
-        name = f"{self.name}.verify"
-        outcome = await verify(self.worktrees, name, made.commit, self.order.verify, tag=self.places.tag)
-        result = ev.VerifyResult(
-            commit=made.commit,
-            tree=made.tree,
-            command=outcome.command,
-            digest=self.order.digest,
-            passed=outcome.passed,
-            seconds=round(outcome.seconds, 3),
-            exit_code=outcome.exit_code,
-            output=outcome.output,
-        )
-        await self.session.record(result)
+        result = await self.place.verify(made)
         if result.passed:
             return self._report("pass", result=result)
         return await self._next_round(result)
@@ -381,43 +338,20 @@ class _Attempt:
         cut = sum(isinstance(event, ev.TurnEnd) and event.reason == "max-tokens" for event in mine)
         return sum(isinstance(event, ev.VerifyResult) for event in mine) + cut
 
-    async def _checkpoint(self, worktree: Worktree, message: str) -> Checkpoint:
-        """Commit the worktree, taking protected paths back, and log it."""
-        await self.gate.before_effect()
-        last = self.session.last(ev.Checkpoint)
-        made = await blocking(
-            checkpoint,
-            worktree,
-            base=self.order.base,
-            message=message,
-            protected=self.order.verify.protect,
-            may_edit=self.order.verify.may_edit,
-            expected=None if last is None else last.commit,
-        )
-        await blocking(self._move_ref, made.commit)
-        await self.session.record(ev.Checkpoint(commit=made.commit, tree=made.tree, taken_back=list(made.taken_back)))
-        return made
-
-    def _move_ref(self, commit: str) -> None:
-        """Let the hand-out's own ref reach the commit; nobody else ever moves it (protocol rule 16)."""
-        if commit != self.reached:
-            self.worktrees.repository.update_ref(self.order.ref, commit, self.reached, message="checkpoint")
-            self.reached = commit
-
     # -- reports --------------------------------------------------------------------------------------------------
 
-    async def _out_of(self, what: str, worktree: Worktree) -> Report:
-        await self._keep(worktree)
+    async def _out_of(self, what: str) -> Report:
+        await self._keep()
         notes = {
             "time": f"out of time after {self.order.seconds / 60:g} min",
             "budget": f"unit limit ${self.order.budget}",
         }
         return self._report("fail", note=notes[what])
 
-    async def _keep(self, worktree: Worktree) -> None:
+    async def _keep(self) -> None:
         """Checkpoint work in progress; a tree that cannot be committed stays where it is."""
         try:
-            await self._checkpoint(worktree, f"{self.order.unit}: work in progress")
+            await self.place.checkpoint(f"{self.order.unit}: work in progress")
         except NestedRepository:
             return
 
@@ -437,17 +371,15 @@ class _Attempt:
         await self.gate.before_effect()
         await self.session.record(ev.Report(report=report.model_dump(mode="json")))
         if report.verdict != "block":  # its commits are safe; a suspended turn still needs its files
-            last = self.session.last(ev.Checkpoint)
-            await blocking(self.worktrees.remove, self.name, kept=None if last is None else last.commit)
+            await self.place.give_back()
         return report
 
     async def _checked(self, report: UnitReport) -> UnitReport:
         """Return a verdict with those claims of its summary that nothing supports (spec A22)."""
-        last = self.session.last(ev.Checkpoint)
-        if report.verdict == "block" or report.unsupported or last is None:
+        if report.verdict == "block" or report.unsupported or self.session.last(ev.Checkpoint) is None:
             return report
         try:
-            changed = await blocking(self.worktrees.repository.changed_paths, self.order.base, last.commit)
+            changed = await self.place.changed()
         except WorktreesError:  # a verdict never waits for what is only said about its words
             return report
         claims = await blocking(evidence.unsupported, report.summary, self.session.events, changed)

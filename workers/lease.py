@@ -125,13 +125,13 @@ class LeaseTable:
 
         False where the record is missing or another: nobody heard of it yet, so tell again.
         """
-        words = [part for one in told for part in (one.id, one.text)]
+        words = [part for one in told for part in (one.id, one.model_dump_json())]
         return bool(self._tell(keys=[self._prefix + unit, self._told + unit], args=[token, *words]))
 
     def told(self, unit: str) -> list[Told]:
         """Return what people said to a unit, oldest first. Empty after Redis lost its data: the order has it too."""
         found = self._redis.hgetall(self._told + unit)
-        return [Told(id=_text(key), text=_text(text)) for key, text in sorted(found.items())]
+        return [Told.model_validate_json(told) for _, told in sorted(found.items())]
 
     def forget_told(self, unit: str) -> None:
         """Delete what a unit was told: it is settled, and its next order carries all of it."""

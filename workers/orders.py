@@ -114,10 +114,14 @@ class Answered(Wire):
 
 
 class Told(Wire):
-    """What a person said to a unit at work (spec A22); `id` is the request's, so that it is heard once."""
+    """What a person said to a unit at work (spec A22); `id` is the request's, so that it is heard once.
+
+    `effort` is how hard the agent is to think for the rest of the turn that hears it (spec A19).
+    """
 
     id: str
     text: str
+    effort: Literal["off", "low", "medium", "high"] | None = None
 
 
 class ForkPoint(Wire):

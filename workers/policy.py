@@ -7,10 +7,12 @@ that no rule matches is allowed. It is a fence against mistakes: a shell has mor
 
 import posixpath
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import lru_cache
+from itertools import dropwhile
 from typing import Any, Literal
 
 from workers.orders import Rule
@@ -27,7 +29,7 @@ _SEVERITY = {"allow": 0, "ask": 1, "deny": 2}
 _GLOB = re.compile(r"[*?\[]")
 
 # What a shell may begin another command behind. Quotes are not looked at: a part too many only asks more often.
-_NEW_COMMAND = re.compile(r"[;&|\n()`]|(?<![\w$]){(?=\s)")
+_NEW_COMMAND = re.compile(r"[;&|\n()`]|(?<![\w$]){(?=\s)|(?<=\s)-(?:exec|ok)(?:dir)?(?=\s)")
 # `2>&1` and `>/dev/null` change nothing; any other redirection writes somewhere, so what it names is a part of its own.
 _HARMLESS_REDIRECTION = re.compile(r"(?<!\S)(?:[0-9]*>&[0-9](?!\S)|(?:[0-9]*|&)>>?\s*/dev/null(?!\S))")
 _REDIRECTION = re.compile(r"[0-9]*>{1,2}\|?")
@@ -37,10 +39,11 @@ _ASSIGNED = re.compile(r"""(?<!\S)[A-Za-z_]\w*\+?=(?:'[^']*'|"[^"]*"|\\.|[^\s'"\
 _WRAPPERS = frozenset(
     {
         *("!", "{", "if", "then", "elif", "else", "while", "until", "do", "time", "command", "builtin", "exec", "eval"),
-        *("env", "sudo", "doas", "nohup", "nice", "ionice", "setsid", "stdbuf", "timeout", "xargs", "watch"),
+        *("env", "sudo", "doas", "nohup", "nice", "ionice", "setsid", "stdbuf", "timeout", "xargs", "watch", "coproc"),
         *("bash", "sh", "dash", "zsh", "busybox"),
     }
 )
+_MOST_READINGS = 40  # of a simple command: who wraps it deeper makes no mistake, and must not hold everybody up
 _PASSED_OVER = re.compile(r"-\S*|\{|[0-9]+(?:\.[0-9]+)?[smhd]?")
 
 
@@ -230,16 +233,34 @@ def _unquoted(text: str) -> str:
 
 
 def _unwrapped(words: list[str]) -> Iterator[str]:
-    """Yield what is left of a simple command without assignments, wrappers and the folder of its program."""
-    while words:
-        if _ASSIGNMENT.match(words[0]):
-            words = words[1:]
-        elif posixpath.basename(words[0]) in _WRAPPERS:
-            words = words[1:]
-            while words and (_PASSED_OVER.fullmatch(words[0]) or _ASSIGNMENT.match(words[0])):
-                words = words[1:]
-        else:
-            break
-        yield " ".join(words)
-    if words and "/" in words[0]:
-        yield " ".join([posixpath.basename(words[0]), *words[1:]])
+    """Yield what is left of a simple command without assignments, wrappers, options and the folder of its program."""
+    due = deque([words])
+    for _ in range(_MOST_READINGS):
+        if not due:
+            return
+        bare = list(dropwhile(_ASSIGNMENT.match, due.popleft()))
+        if not bare:
+            continue
+        program = posixpath.basename(bare[0])
+        yield " ".join([program, *bare[1:]])
+        for behind in _behind(bare):
+            if program in _WRAPPERS:
+                due.append(behind)
+            else:  # `git -C . push` is a `git push`
+                yield " ".join([program, *behind])
+
+
+def _behind(words: list[str]) -> Iterator[list[str]]:
+    """Yield what may stand behind a program's first options, of which each may have the next word for its argument."""
+    at = 1
+    for _ in range(_MOST_READINGS):
+        first = at
+        at = next((at for at in range(first, len(words)) if not _is_passed_over(words[at])), len(words))
+        yield words[at:]
+        if not first < at < len(words) or not words[at - 1].startswith("-"):
+            return
+        at += 1
+
+
+def _is_passed_over(word: str) -> bool:
+    return bool(_PASSED_OVER.fullmatch(word) or _ASSIGNMENT.match(word))

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from .orders import Told, UnitOrder
+from .sendable import sendable
 from .session.events import Block, UserMessage, VerifyResult
 
 __all__ = ["REBUILT", "RESUMED", "cut_short", "forked", "goal", "guide", "runtime", "system", "told", "verify_failed"]
@@ -49,8 +50,8 @@ REBUILT = (
 
 
 def text(words: str) -> list[Block]:
-    """Return words as a message's content."""
-    return [{"type": "text", "text": words}]
+    """Return words as a message's content, whatever names of files they quote."""
+    return [{"type": "text", "text": sendable(words)}]
 
 
 def system(
@@ -125,7 +126,7 @@ def runtime(words: str) -> UserMessage:
 def told(said: Told) -> UserMessage:
     """Return what a person says to a unit at work; its id in the message is how it is heard once."""
     words = f"A person says, while you are at work:\n\n{said.text.strip() or '(nothing)'}"
-    return UserMessage(source="person", content=text(words), told=said.id)
+    return UserMessage(source="person", content=text(words), told=said.id, effort=said.effort)
 
 
 def _said(result: VerifyResult) -> str:

@@ -5,6 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from .orders import Release, ReleaseReason, UnitOrder, UnitReport, Verdict
+from .sendable import sendable
 from .session import events as ev
 from .session.costs import spent
 from .session.fork import own
@@ -53,10 +54,10 @@ def verdict(
 
 
 def _with_problem(note: str, history: Sequence[Any]) -> str:
-    """Put what is wrong with the agent's file first: nothing else of the attempt says as much."""
+    """Put what is wrong with the agent's file first: nothing else of the attempt says as much. Errors quote names."""
     last = next((event for event in reversed(own(history)) if isinstance(event, ev.AgentLoaded)), None)
     problem = "" if last is None else last.problem
-    return "; ".join(part for part in (problem, note) if part)
+    return sendable("; ".join(part for part in (problem, note) if part))
 
 
 def release(
@@ -69,7 +70,7 @@ def release(
         attempt=order.attempt,
         epoch=order.epoch,
         reason=reason,
-        detail=detail,
+        detail=sendable(detail),
         **(_counts(history, seconds) if history else {}),
     )
 

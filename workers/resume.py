@@ -40,8 +40,6 @@ class Suspended:
 class Unverified:
     """The last turn completed; its work has not been verified."""
 
-    text: str
-
 
 @dataclass(frozen=True, slots=True)
 class Verified:
@@ -143,7 +141,7 @@ def _progress(history: Sequence[Any]) -> Standing:
             case ev.TurnEnd() if isinstance(events[index - 1], ev.TurnStart):
                 pass  # cut off before its message was stored: that turn never was, and its message is still due
             case ev.TurnEnd(reason="completed"):
-                return Unverified(_last_text(history))
+                return Unverified()
             case ev.TurnEnd(reason="max-tokens"):
                 return CutShort()
             case ev.TurnEnd():
@@ -151,10 +149,3 @@ def _progress(history: Sequence[Any]) -> Standing:
             case _:
                 pass
     return Fresh()
-
-
-def _last_text(history: Sequence[Any]) -> str:
-    for event in reversed(history):
-        if isinstance(event, ev.AssistantMessage):
-            return "\n\n".join(block["text"] for block in event.content if block["type"] == "text")
-    return ""

@@ -46,6 +46,35 @@ def write_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
     sync_directory(path.parent)
 
 
+def create_atomic(path: Path, data: bytes, *, mode: int = 0o644) -> None:
+    """Make the file at `path` of `data` (bytes), durably: nobody ever sees it empty or by half.
+
+    Of several who do it at once one succeeds. Raises FileExistsError when it is there already, DiskError.
+    """
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        _write_new(temporary, data, mode)
+        _name(temporary, path)
+    except FileExistsError:
+        raise
+    except OSError as error:
+        raise disk_error("write", path, error) from error
+    finally:
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
+def _name(temporary: Path, path: Path) -> None:
+    try:
+        os.link(temporary, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
+        temporary.replace(path)
+
+
 def exchange_atomic(
     path: Path, data: bytes, *, mode: int = 0o644, taken: Callable[[bytes], None] = lambda _replaced: None
 ) -> bytes:
@@ -78,6 +107,7 @@ def left_over(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f".{glob.escape(path.name)}.*.tmp"))
 
 
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP})  # a file system that has no hard links
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _NO_EXCHANGE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM})
 

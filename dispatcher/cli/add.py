@@ -1,21 +1,20 @@
 """`overnight add`: writes a unit file and nothing else; the next run, or the running one, adopts it into `open`."""
 
-import os
-import sys
 from pathlib import Path
 
 import click
 from pydantic import ValidationError
 
 from dispatcher.archive import archived_units
+from dispatcher.cli.ask import from_stdin
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, UnitFileError
 from dispatcher.orders import verify_of
 from dispatcher.state import is_unit_id
 from dispatcher.units import UnitFile, check_graph, dump, parse, slug
-from worktrees.files import write_atomic
+from worktrees.files import create_atomic
 
-__all__ = ["command"]
+__all__ = ["command", "write_new"]
 
 
 @click.command("add")
@@ -30,7 +29,12 @@ def command(
     """Write down a unit of work: GOAL in your own words ("-" reads it from standard input)."""
     here = Context.here()
     if goal == "-":
-        goal = sys.stdin.read()
+        goal = from_stdin()
+    if not goal.strip():
+        raise BadInput("there are no words to say what is to be done", field="GOAL")
+    if not (verify or here.config.verify.run):
+        message = "nothing could make the unit pass: give the command that decides, or set [verify] run in the config"
+        raise BadInput(message, field="--verify")
     taken = {*here.units, *here.state.ids()}
     if unit_id is not None:
         _check_id(unit_id, taken)
@@ -43,8 +47,7 @@ def command(
     unit = _checked(wanted, here)
     here.units_dir.mkdir(parents=True, exist_ok=True)
     path = here.units_dir / f"{unit.id}.md"
-    _claim(path)
-    write_atomic(path, dump(unit).encode())
+    write_new(path, unit)
     click.echo(f"{unit.id} → open")
 
 
@@ -65,9 +68,9 @@ def _checked(unit: UnitFile, here: Context) -> UnitFile:
     return checked
 
 
-def _claim(path: Path) -> None:
-    """Take the file's name, so that two `add` at once cannot write one unit over the other."""
+def write_new(path: Path, unit: UnitFile) -> None:
+    """Write a unit's file whole or not at all, never over one that somebody else made meanwhile."""
     try:
-        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o644))
+        create_atomic(path, dump(unit).encode())
     except FileExistsError:
         raise UnitFileError("is there already; choose another --id", path=path) from None

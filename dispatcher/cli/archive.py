@@ -5,6 +5,7 @@ import click
 from dispatcher.archive import ARCHIVE_PATH, archive
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, WriterLocked
+from dispatcher.shown.counted import counted
 from worktrees.errors import LockBusy
 from worktrees.files import FileLock
 
@@ -16,6 +17,7 @@ __all__ = ["command"]
 def command(*, everything: bool) -> None:
     """Put the night away in .overnight/archive, with its units' files; the next run begins a new one."""
     here = Context.here()
+    night = here.state.night
     lock = FileLock(here.home.writer_lock)
     try:
         lock.acquire("overnight archive")
@@ -27,4 +29,4 @@ def command(*, everything: bool) -> None:
         lock.release()
     if put_away is None:
         raise BadInput("no night has begun here since the last one was archived")
-    click.echo(f"{len(put_away.units)} units put away in {ARCHIVE_PATH}")
+    click.echo(f"night {night}: {counted(len(put_away.units), 'unit')} put away in {ARCHIVE_PATH}")

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -12,8 +13,9 @@ from dispatcher.errors import BadInput
 from dispatcher.journal import Asked
 from dispatcher.unattended.detached import is_held
 from workers.log import decode
+from workers.sendable import is_sendable
 
-__all__ = ["is_running", "request", "worded"]
+__all__ = ["from_stdin", "is_running", "passable", "request", "worded"]
 
 # A run looks every half beat, so a second is the usual; it may be busy with its first verifies for minutes.
 _PATIENCE_SECONDS = 2.0
@@ -22,21 +24,29 @@ _POLL_SECONDS = 0.05
 
 def request(here: Context, wanted: dropbox.Request) -> None:
     """Drop a request, and say that it is done, or who will do it. Raises BadInput where it cannot be, saying why."""
-    if not here.state.night:
-        raise BadInput("no night has begun here yet; `overnight run` begins one")
+    wanted = people.shown(wanted, here.ledger)
     if not is_running(here):
         _refuse(wanted, people.refusal(wanted, here.state, here.ledger, events=_events(here), is_running=False))
     here.home.make()
-    journal = here.home.journal(here.state.night)
+    journal = here.home.journal(here.state.night) if here.state.night else None
     before = _size(journal)
+    earlier = dropbox.peek(here.home.dropbox)
     dropbox.drop(here.home.dropbox, wanted)
-    if not is_running(here):
-        click.echo("will be done by the next run")
-    elif (entry := _wait(here, wanted, journal, before)) is None:
-        click.echo("the running dispatcher does it at its next look")
-    else:
+    entry = _wait(here, wanted, journal, before) if journal is not None and is_running(here) else None
+    if entry is not None:
         _refuse(wanted, None if entry.obeyed else entry.reason)
         click.echo("done")
+    elif is_running(here):
+        click.echo("the running dispatcher does it at its next look")
+    else:
+        click.echo(f"will be done by the next run{_instead(earlier, wanted)}")
+
+
+def _instead(earlier: Sequence[dropbox.Request], wanted: dropbox.Request) -> str:
+    """Say what a person said before and will not be done now."""
+    replaced = people.superseded([*earlier, wanted])
+    kinds = [f"`{one.kind}`" for one in earlier if one.id in replaced]
+    return f", instead of {kinds[-1]}" if kinds else ""
 
 
 def is_running(here: Context) -> bool:
@@ -46,9 +56,23 @@ def is_running(here: Context) -> bool:
 
 def worded(text: str) -> str:
     """Return a person's words, read from standard input for "-". Raises BadInput for none at all."""
-    words = sys.stdin.read() if text == "-" else text
+    words = from_stdin() if text == "-" else text
     if not words.strip():
         raise BadInput("there are no words to pass on", field="TEXT")
+    return passable(words)
+
+
+def from_stdin() -> str:
+    """Return what standard input holds; bytes that are no text stay in it, to be refused by whoever looks."""
+    return sys.stdin.buffer.read().decode("utf-8", errors="surrogateescape")
+
+
+def passable(words: str) -> str:
+    """Return words that can be passed on. Raises BadInput for bytes that are no text, and for far too many words."""
+    if len(words) > dropbox.MOST_CHARACTERS:
+        raise BadInput(f"these are {len(words):,} characters; say it in {dropbox.MOST_CHARACTERS:,}", field="TEXT")
+    if not is_sendable(words):
+        raise BadInput("these words are no UTF-8 text", field="TEXT")
     return words
 
 
@@ -60,7 +84,8 @@ def _refuse(wanted: dropbox.Request, why_not: str | None) -> None:
 
 
 def _events(here: Context) -> people.Events:
-    return lambda unit, attempt: forks.stored(here.home.session(here.state.night, unit, attempt))
+    night = here.state.night
+    return lambda unit, attempt: forks.stored(here.home.session(night, unit, attempt)) if night else 0
 
 
 def _wait(here: Context, wanted: dropbox.Request, journal: Path, before: int) -> Asked | None:
@@ -94,8 +119,8 @@ def _answer(journal: Path, before: int, request_id: str) -> Asked | None:
     return None
 
 
-def _size(path: Path) -> int:
+def _size(path: Path | None) -> int:
     try:
-        return path.stat().st_size
+        return 0 if path is None else path.stat().st_size
     except OSError:
         return 0

@@ -3,7 +3,7 @@
 import click
 
 from dispatcher import dropbox
-from dispatcher.cli.ask import request
+from dispatcher.cli.ask import passable, request
 from dispatcher.context import Context
 
 __all__ = ["command"]
@@ -15,4 +15,4 @@ __all__ = ["command"]
 def command(unit: str, why: str) -> None:
     """Put UNIT into `blocked` with WHY as its note; at work it stops after its step, and keeps what it has done."""
     here = Context.here()
-    request(here, dropbox.Block(unit=here.known(unit), reason=why))
+    request(here, dropbox.Block(unit=here.known(unit), reason=passable(why)))

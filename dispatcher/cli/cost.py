@@ -41,7 +41,8 @@ def command(unit: str | None, by: By, night: str, *, as_json: bool) -> None:
 def _chosen(here: Context, by: By, night: str) -> list[str]:
     """Return the nights to look at. Raises BadInput for one that is not there."""
     if night and not here.home.is_night(night):
-        raise BadInput(f"there is no night {night!r} in {here.home.nights}", field="--night")
+        there = ", ".join(here.home.all_nights()) or "none"
+        raise BadInput(f"there is no night {night!r}; there are: {there}", field="--night")
     if by == "night" and not night:
         return here.home.all_nights()
     chosen = night or here.state.night

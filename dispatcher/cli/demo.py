@@ -38,6 +38,8 @@ money. On the way a worker process is killed, two units touch the same lines, an
 @click.pass_context
 def command(ctx: click.Context, *, keep: bool, as_json: bool, svg: Path | None) -> None:
     """Play a whole night in under a minute. Exit 0 when it went as told, else 1 with what differed."""
+    if svg is not None and not svg.parent.is_dir():
+        raise click.BadParameter(f"there is no folder {svg.parent}", param_hint="--svg")
     console = Console(record=svg is not None, quiet=as_json, width=_WIDTH if svg else None, highlight=False)
     with _folder(keep=keep) as root:
         night = perform(root, _Spectator(console))

@@ -3,7 +3,7 @@
 import click
 
 from dispatcher import dropbox
-from dispatcher.cli.ask import request
+from dispatcher.cli.ask import passable, request
 from dispatcher.context import Context
 
 __all__ = ["command"]
@@ -15,4 +15,4 @@ __all__ = ["command"]
 def command(unit: str, why: str) -> None:
     """Refuse the call that UNIT waits with; its turn then goes on, and the model is told WHY."""
     here = Context.here()
-    request(here, dropbox.Deny(unit=here.known(unit), reason=why))
+    request(here, dropbox.Deny(unit=here.known(unit), reason=passable(why)))

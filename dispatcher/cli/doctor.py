@@ -8,15 +8,18 @@ from pathlib import Path
 import click
 import redis
 
+from dispatcher.agents import check_agents
+from dispatcher.config import CONFIG_PATH
 from dispatcher.context import Context
 from dispatcher.engine import redis_executable
-from dispatcher.errors import DispatcherError, EngineError
-from dispatcher.orders import agent_of
+from dispatcher.errors import ConfigError, DispatcherError, EngineError
+from dispatcher.orders import agent_of, verify_of
 from dispatcher.preflight import check_refs
+from dispatcher.shown.counted import counted
 from workers.host import connect
 from workers.model.catalog import prices_as_of
 from worktrees.containment import is_provable
-from worktrees.errors import WorktreesError
+from worktrees.errors import RepositoryError, WorktreesError
 from worktrees.repository import Repository
 
 __all__ = ["command"]
@@ -25,16 +28,18 @@ __all__ = ["command"]
 @click.command("doctor")
 @click.pass_context
 def command(ctx: click.Context) -> None:
-    """Check git, the repository, Redis, process isolation, the key and the price. Exit 2 when something is missing."""
-    checks: list[tuple[str, Callable[[], str]]] = [
-        ("repository", _repository),
-        ("config", _config),
-        ("redis", _redis),
-        ("processes", _processes),
-        ("key", _key),
-        ("price", _price),
-    ]
-    ctx.exit(0 if all([_check(name, look) for name, look in checks]) else 2)  # noqa: C419  # run all of them
+    """Check the repository, the config, agents, Redis, process isolation, the key and the price.
+
+    Exit 2 when something is missing. The key is not tried out: a run does that, before it hands anything out.
+    """
+    is_well = _check("processes", _processes)
+    if _check("repository", _repository) and _check("config", _config):
+        checks = [("units", _units), ("redis", _redis), ("key", _key), ("price", _price)]
+        is_well &= all([_check(name, look) for name, look in checks])  # noqa: C419  # run all of them
+    else:
+        is_well = False
+        click.echo("  the rest can be looked at once this is put right")
+    ctx.exit(0 if is_well else 2)
 
 
 def _check(name: str, look: Callable[[], str]) -> bool:
@@ -54,8 +59,23 @@ def _repository() -> str:
 
 def _config() -> str:
     here = Context.here()
+    try:
+        here.repository.resolve(here.config.base or "HEAD")
+    except RepositoryError as error:
+        raise ConfigError(f"is no commit here: {error}", path=CONFIG_PATH, field="base") from error
     verify = here.config.verify.run or "none (each unit must name its own)"
     return f"verify: {verify}; home: {here.home.root}"
+
+
+def _units() -> str:
+    """Say how many units there are, once each can be read, has a verify, and has agents that can be loaded."""
+    here = Context.here()
+    for unit in here.units.values():
+        verify_of(unit, here.config)
+    agents = check_agents(here.repository.root, here.units.values(), here.config)
+    if not here.units:
+        return "none yet; `overnight add` writes one down"
+    return f"{counted(len(here.units), 'unit file')}; agents: {', '.join(agent.name for agent in agents)}"
 
 
 def _redis() -> str:

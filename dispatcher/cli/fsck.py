@@ -9,6 +9,7 @@ from dispatcher.cli.ask import is_running
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, StateFileError, WriterLocked
 from dispatcher.opening import STATE_PATH, read_state
+from dispatcher.shown.counted import counted
 from dispatcher.state import State
 from dispatcher.train import merged_ref
 from dispatcher.upkeep import fsck
@@ -29,9 +30,10 @@ def command(ctx: click.Context, *, rebuild_state: bool) -> None:
     faults = list(look.faults())
     for fault in faults:
         click.echo(str(fault))
-    count = f"{len(faults)} things are not as they should be" if faults else "all agree"
+    is_wrong = "is not as it should be" if len(faults) == 1 else "are not as they should be"
+    count = f"{counted(len(faults), 'thing')} {is_wrong}" if faults else "all agree"
     sessions = sum(len(night.sessions) for night in look.nights)
-    click.echo(f"{len(look.nights)} nights, {sessions} sessions: {count}")
+    click.echo(f"{counted(len(look.nights), 'night')}, {counted(sessions, 'session')}: {count}")
     if rebuild_state:
         _rebuild(look)
     ctx.exit(2 if any(fault.unreadable for fault in faults) else int(bool(faults)))

@@ -1,17 +1,19 @@
 """`overnight import`: unit files from a prd.json or a feature_list.json."""
 # ruff: noqa: N999 - each command's module has its name, and this one is a keyword
 
+import os
+import time
 from pathlib import Path
 
 import click
 
 from dispatcher.archive import archived_units
+from dispatcher.cli.add import write_new
 from dispatcher.context import Context
 from dispatcher.errors import BadInput
 from dispatcher.orders import verify_of
 from dispatcher.porting import Imported, read_list
 from dispatcher.units import dump, parse
-from worktrees.files import write_atomic
 
 __all__ = ["command"]
 
@@ -25,10 +27,15 @@ def command(file: Path, verify: str | None, *, dry_run: bool) -> None:
     here = Context.here()
     found = _read(file, here, verify)
     here.units_dir.mkdir(parents=True, exist_ok=True)
-    for unit in found.units:
+    began = time.time_ns()
+    for place, unit in enumerate(found.units):
         if not dry_run:
-            write_atomic(here.units_dir / f"{unit.id}.md", dump(unit).encode())
+            path = here.units_dir / f"{unit.id}.md"
+            write_new(path, unit)
+            os.utime(path, ns=(began + place, began + place))  # the queue's order, finer than a file system's clock
         click.echo(f"{unit.id} → open")
+    for unit_id in found.there:
+        click.echo(f"skipped, is there already: {unit_id}")
     for name in found.passed:
         click.echo(f"skipped, passes already: {name}")
     for what in found.left_out:
@@ -39,7 +46,8 @@ def _read(file: Path, here: Context, verify: str | None) -> Imported:
     """Read everything before anything is written: a file that cannot be used as a whole changes nothing."""
     taken = {*here.units, *here.state.ids(), *archived_units(here.repository.root)}
     try:
-        found = read_list(file.read_text(encoding="utf-8-sig"), taken, verify)
+        known = {unit.goal: unit.id for unit in here.units.values()}
+        found = read_list(file.read_text(encoding="utf-8-sig"), taken, verify, known)
     except BadInput as error:
         raise BadInput(error.message, path=file, line=error.line) from None
     except UnicodeDecodeError:

@@ -18,14 +18,15 @@ from dispatcher.config import Config, money, rates
 from dispatcher.context import Context
 from dispatcher.errors import DispatcherError
 from dispatcher.home import Home
-from dispatcher.night import Options, Setting, run_night
+from dispatcher.night import Setting, run_night
+from dispatcher.options import Options
 from dispatcher.shown.display import choose
 from dispatcher.shown.morning import summary
 from dispatcher.shown.waits import waits_here
 from dispatcher.unattended import detached
 from dispatcher.unattended.awake import awake
 from dispatcher.unattended.runlog import LoggedDisplay
-from dispatcher.unattended.schedule import left, next_at, wait_until
+from dispatcher.unattended.schedule import left, next_here, wait_until
 from worktrees.errors import LockBusy, WorktreesError
 from worktrees.files import FileLock
 
@@ -72,6 +73,8 @@ def command(
         outcome = asyncio.run(run_night(Setting(here.repository, here.home, config, options, display)))
         there = Context.here()
         words = summary(there, outcome, waits_here(there))
+        if not there.state.ids():
+            words += '\nno unit is written down yet: `overnight add "…" --verify "…"` writes one'
         if as_json:
             display.say(json.dumps({"event": "ended", **asdict(outcome)}), logged=words)
         else:
@@ -104,7 +107,7 @@ def _surviving(home: Home, *, as_json: bool) -> Iterator[LoggedDisplay]:
 
 def _wait(here: Context, at: time, display: LoggedDisplay) -> None:
     """Wait for the time of day. What could not be used then is said now, while somebody is there."""
-    moment = next_at(at, datetime.now().astimezone())
+    moment = next_here(at, datetime.now())  # noqa: DTZ005  # its wall clock is what `at` is about
     names = len(here.units)
     is_live = sys.stdout.isatty()
     display.note(f"waiting     until {moment:%H:%M}, {names} unit file{'s' if names != 1 else ''}; Ctrl-C leaves")

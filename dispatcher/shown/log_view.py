@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 
+from dispatcher.shown.counted import counted
 from workers.session import events as ev
 from workers.session.costs import is_paid
 from workers.session.transcript import lines_of_event
@@ -42,7 +43,7 @@ class LogView:
     def total(self) -> str:
         """Return the line that sums the attempt up: what it copied from another one does not count."""
         cost = "price unknown" if self._cost is None else f"${self._cost:.4f}"
-        return f"       total       {self._own_turns} turns  {self._steps} steps  {cost}"
+        return f"       total       {counted(self._own_turns, 'turn')}  {counted(self._steps, 'step')}  {cost}"
 
     def _count(self, event: Any) -> None:
         match event:

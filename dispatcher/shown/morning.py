@@ -3,7 +3,7 @@
 It says what is, never more: what was verified and on which tree, what was not, what a person must see.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol
 
 from dispatcher.journal import RunEnded, RunStarted, Verified
@@ -13,7 +13,7 @@ from dispatcher.state import Bucket, State, one_line
 from dispatcher.train import merged_ref
 from worktrees.repository import Repository
 
-__all__ = ["Material", "as_facts", "as_text", "summary"]
+__all__ = ["Material", "as_facts", "as_text", "ran_on", "summary"]
 
 _MOST_NAMED = 2  # verifies in the headline
 
@@ -89,9 +89,17 @@ def _tip_verifies(here: Material, tip: str | None) -> list[dict[str, Any]]:
         return []
     if tip in here.ledger.state_commits:  # which added nothing but the state file and the archive
         tip = here.repository.parents(tip)[0]
-    tree = here.repository.tree(tip)
-    found = {entry.command: entry for _, entry in here.entries if isinstance(entry, Verified) and entry.tree == tree}
-    return [{"command": one.command, "passed": one.passed, "seconds": one.seconds} for one in found.values()]
+    found = ran_on(here.repository.tree(tip), (entry for _, entry in here.entries))
+    return [{"command": one.command, "passed": one.passed, "seconds": one.seconds} for one in found]
+
+
+def ran_on(tree: str, entries: Iterable[object]) -> list[Verified]:
+    """Return the last run of each verify on a tree.
+
+    What was red before anybody had worked is not a fault of the tip, where that is still the tree of the base.
+    """
+    ran = (entry for entry in entries if isinstance(entry, Verified) and entry.tree == tree)
+    return list({entry.command: entry for entry in ran if entry.passed or entry.stage != "base"}.values())
 
 
 def as_text(facts: dict[str, Any]) -> str:

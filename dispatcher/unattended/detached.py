@@ -17,6 +17,7 @@ __all__ = ["goes_on", "is_held", "start"]
 
 _START_SECONDS = 15.0
 _POLL_SECONDS = 0.05
+_LOOK_SECONDS = 0.2
 _NOTE = re.compile(rb"[0-9]{2}:[0-9]{2}:[0-9]{2}  |\{\"")
 """How what a run says of itself begins: a time, or a JSON object."""
 
@@ -26,13 +27,26 @@ def start(home: Home, args: Sequence[str], folder: Path) -> int | None:
 
     Returns once it has begun: None; or its exit code, when it ended at once. Raises WriterLocked, EngineError, OSError.
     """
-    lock = FileLock(home.writer_lock)
+    home.make()
+    lock = FileLock(home.start_lock)
     try:
-        lock.acquire("looking")
+        lock.wait(2 * _START_SECONDS, "overnight run --detach")
+        for held in (home.writer_lock, home.run_lock):
+            _refuse_held(held)
+        return _start(home, args, folder)
     except LockBusy as busy:
         raise WriterLocked(busy.path, busy.holder) from busy
+    finally:
+        lock.release()
+
+
+def _refuse_held(path: Path) -> None:
+    lock = FileLock(path)
+    lock.wait(_LOOK_SECONDS, "looking")  # somebody else may be looking, too
     lock.release()
-    home.make()
+
+
+def _start(home: Home, args: Sequence[str], folder: Path) -> int | None:
     with begin(home.run_log) as log:
         child = subprocess.Popen(
             [sys.executable, "-P", "-m", "dispatcher.cli", *args],

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from pathlib import Path
 
-__all__ = ["Timer", "cron_line", "left", "next_at", "service", "timer", "wait_until"]
+__all__ = ["Timer", "cron_line", "left", "next_at", "next_here", "service", "timer", "wait_until"]
 
 _LOOK_SECONDS = 1.0
 """A machine that slept, or a clock that was set, is noticed so soon."""
@@ -28,6 +28,11 @@ def next_at(at: time, now: datetime) -> datetime:
     """Return the next moment after `now` (with its zone) at which the clock shows `at`."""
     today = now.replace(hour=at.hour, minute=at.minute, second=0, microsecond=0)
     return today if today > now else today + timedelta(days=1)
+
+
+def next_here(at: time, now: datetime) -> datetime:
+    """Return that moment on this machine. `now` has no zone: clocks that are set in between (summer time) count."""
+    return next_at(at, now).astimezone()
 
 
 def left(seconds: float) -> str:

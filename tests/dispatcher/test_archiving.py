@@ -1,5 +1,6 @@
 """The archive file's text, and putting a night away over files alone; whole nights are in tests/nights."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,18 @@ def test_a_night_is_over_when_all_passed_and_there_is_something_new() -> None:
     assert is_over(done, ledger, ["a", "b"])
     assert not is_over(done, ledger, ["a", "gone"])
     assert not is_over(state(passed={"a": ""}, open={"b": ""}), ledger, ["a", "b", "c"])
+
+
+def test_what_is_no_file_of_the_archive_holds_nobody_up(stand: Stand) -> None:
+    """A FIFO or a folder in the archive is passed over; a file that cannot be read is named."""
+    folder = stand.root / ARCHIVE_PATH
+    (folder / "a.md").mkdir(parents=True)
+    os.mkfifo(folder / "b.md")
+    (folder / "c.md").write_text("\n## commits\n- c  waived\n\n")
+    assert archived_units(stand.root) == {"c": (None,)}
+    (folder / "d.md").symlink_to("/proc/self/mem")  # opens, and cannot be read
+    with pytest.raises(BadInput, match=r"d\.md: cannot be read"):
+        archived_units(stand.root)
 
 
 def test_archived_units_count_when_one_of_their_commits_is_in_the_base() -> None:

@@ -201,3 +201,16 @@ def test_a_request_that_comes_back_is_obeyed_once(desk: Desk) -> None:
     desk.ask(request)
     assert len([entry for entry in desk.book.journal.entries if isinstance(entry, Asked)]) == 1
     assert [ending.code for ending in desk.endings] == [STOPPED]
+
+
+def test_a_no_that_follows_a_yes_in_the_drop_box_is_what_happens(desk: Desk) -> None:
+    """Both lay there before the run looked: the yes is journalled as refused, and the call is not let through."""
+    desk.book.note(ordered("a"), reported(verdict("a", "block", question="q", approval="bash: q", pause_seq=1)))
+    yes, no = dropbox.Approve(unit="a"), dropbox.Deny(unit="a", reason="not today")
+    dropbox.drop(desk.dropbox, yes)
+    dropbox.drop(desk.dropbox, no)
+    desk.inbox.obey(desk.dropbox, State("Ours").add("a", Bucket.blocked))
+    found = [(one.request["kind"], one.obeyed) for one in desk.book.journal.entries if isinstance(one, Asked)]
+    assert found == [("approve", False), ("deny", True)]
+    (answer,) = desk.book.ledger.unit("a").answers
+    assert answer.approved is False

@@ -1,6 +1,7 @@
 """Units from other loops' files, and the night as JSON."""
 
 import json
+import math
 from typing import Any
 
 import pytest
@@ -29,8 +30,14 @@ def test_stories_become_units_in_the_order_of_their_priority() -> None:
     assert found.units[0].goal == "See the cart\n\nAs a buyer …"
     assert found.units[1].goal == "Pay by card\n\nAccepted when:\n\n- A\n- B"
     assert found.passed == ("Log in",)
-    assert found.left_out[:2] == ("the file's branchName", "the file's project")
-    assert found.left_out[2].startswith("the order: ")
+    assert found.left_out == ("the file's branchName", "the file's project")
+
+
+def test_what_was_imported_before_is_not_imported_twice() -> None:
+    """A list that grew is read again: what has a unit already is named, with the id that it has."""
+    known = {read_list(json.dumps(PRD), ()).units[0].goal: "cart"}
+    found = read_list(json.dumps(PRD), {"cart"}, known=known)
+    assert ([one.id for one in found.units], found.there) == (["pay-by-card"], ("cart",))
 
 
 def test_features_are_read_from_a_list_or_an_object() -> None:
@@ -69,6 +76,34 @@ def test_what_is_no_such_file_is_refused_with_the_place(text: str, words: str) -
     """Nothing is guessed at."""
     with pytest.raises(BadInput, match=words):
         read_list(text, ())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[{"title": "a\\ud800"}]',
+        '[{"title": "a", "steps": ["\\ud800"]}]',
+        '[{"title": "a", "priority": 1' + "0" * 5000 + "}]",
+        "[" * 100_000,
+    ],
+    ids=["half", "half below", "digits", "deep"],
+)
+def test_what_json_can_hold_and_a_unit_cannot(text: str) -> None:
+    """Half a character, thousands of digits, thousands of lists: refused as bad input, before anything is written."""
+    with pytest.raises(BadInput):
+        read_list(text, ())
+
+
+def test_priorities_that_are_no_usual_numbers() -> None:
+    """Of any size; what is no number has none."""
+    items = [
+        {"title": "d", "priority": math.nan},
+        {"title": "c", "priority": math.inf},
+        {"title": "b", "priority": 10**400},
+    ]
+    found = read_list(json.dumps([*items, {"title": "a", "priority": -1e300}, {"title": "e", "\ud800": 1}]), ())
+    assert [one.id for one in found.units] == ["a", "b", "c", "d", "e"]
+    assert all(words.encode() for words in found.left_out)
 
 
 def test_the_night_as_json_has_every_unit_with_what_came_of_it() -> None:

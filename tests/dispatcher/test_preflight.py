@@ -49,6 +49,7 @@ async def test_setup_and_each_distinct_verify_run_once(base: Base, tmp_path: Pat
         ("test -f done", False, "base"),
         ("test -f README.md", True, "base"),
     ]
+    assert found.line.endswith("1 red, as work not done is; green already, so that a pass proves little: b")
     assert found.setup_seconds is not None
     assert count.read_text() == "x\n"
     assert trees_of(base.worktrees) == []
@@ -150,3 +151,10 @@ async def test_the_endpoint_is_asked_for_the_model_before_anything_costs(
         await preflight.check_model(config(url="http://127.0.0.1:9"))
     assert away.value.component == "model"
     assert server.requests == []
+
+
+async def test_a_command_that_prints_no_key_is_named_as_what_is_wrong() -> None:
+    """Not the variable, which nobody meant to use."""
+    with pytest.raises(BadInput) as caught:
+        await preflight.check_model(parse('[model]\nkey_command = "false"\n'))
+    assert str(caught.value) == "model.key_command: key_command gave no key (exit 1): it said nothing"

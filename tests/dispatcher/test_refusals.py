@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from dispatcher import dropbox
 from dispatcher.decide import Limits, View, decide
 from dispatcher.ledger import Ledger
-from dispatcher.people import refusal, waiting, without_deleted
+from dispatcher.people import refusal, shown, superseded, waiting, without_deleted
 from dispatcher.state import Bucket, State
 from workers.orders import Answered, Told
 
@@ -30,6 +30,19 @@ def state(bucket: str = "open", note: str = "") -> State:
 PASSED = [ordered("a"), merged("a")]
 WAITING = [ordered("a"), reported(verdict("a", "pass"))]
 CANCELLED = [asked("cancel", "a")]
+
+
+def test_a_yes_to_one_call_is_none_to_the_next() -> None:
+    """Given twice, or late, when the unit waits with another call by then: nobody has seen that one yet."""
+    asking = verdict("a", "block", question="bash: ls", approval="bash: ls", pause_seq=7, pause_call="one")
+    next_one = verdict("a", "block", 1, 2, question="bash: rm", approval="bash: rm", pause_seq=12, pause_call="two")
+    ledger = fold(ordered("a"), reported(asking))
+    yes = shown(dropbox.Approve(unit="a"), ledger)
+    assert refusal(yes, state("blocked"), ledger) is None
+    later = fold(ordered("a"), reported(asking), asked("approve", "a"), ordered("a", 1, 2), reported(next_one))
+    assert "something else" in (refusal(yes, state("blocked"), later) or "")
+    assert refusal(shown(yes, later), state("blocked"), later) is None
+    assert refusal(dropbox.Approve(unit="a"), state("blocked"), later) is None  # dropped by an older version
 
 
 @pytest.mark.parametrize(
@@ -208,3 +221,20 @@ def test_whatever_is_asked_the_ledger_holds(kinds: list[str], entries: list[Any]
         facts = ledger.unit("a")
         assert len(facts.answers) <= 1
         assert len(facts.told) == sum(one == "tell" for one in kinds[:number])
+
+
+def test_until_it_is_taken_up_the_last_word_counts() -> None:
+    """A no that follows a yes takes its place, and so does another answer; the same again, and other units, stay."""
+    said = [
+        dropbox.Approve(unit="a"),
+        dropbox.Approve(unit="a"),
+        dropbox.Answer(unit="b", text="red"),
+        dropbox.Tell(unit="a", text="x"),
+        dropbox.Approve(unit="c"),
+        dropbox.Approve(unit="c"),
+        dropbox.Answer(unit="a", text="an answer to a question is none to an approval"),
+        dropbox.Deny(unit="a"),
+        dropbox.Answer(unit="b", text="blue"),
+    ]
+    assert superseded(said) == {said[0].id, said[1].id, said[2].id}
+    assert superseded([]) == set()

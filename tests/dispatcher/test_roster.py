@@ -1,5 +1,6 @@
 """Unit files read fresh, and what people wrote down adopted into the state."""
 
+import os
 from pathlib import Path
 
 import pytest
@@ -27,12 +28,13 @@ def roster(folder: Path, config: str = '[verify]\nrun = "true"\n') -> Roster:
 
 
 def test_unit_files_that_no_bucket_lists_are_adopted_into_open(folder: Path) -> None:
-    """In the order of their names, behind what is there; a cancelled one is not."""
-    for name in ("b", "a", "gone"):
+    """In the order in which they were written, behind what is there; a cancelled one is not."""
+    for moment, name in enumerate(("b", "a", "gone")):
         (folder / f"{name}.md").write_text("Do it.\n")
+        os.utime(folder / f"{name}.md", ns=(moment, moment))
     cancelled = Ledger().extend([j.Edited(obeyed=[], refused=[], cancelled=["gone"])])
     state = roster(folder).adopt(State("Ours").add("z", Bucket.blocked).add("c"), cancelled)
-    assert state.ids(Bucket.open) == ("c", "a", "b")
+    assert state.ids(Bucket.open) == ("c", "b", "a")
     assert state.ids(Bucket.blocked) == ("z",)
 
 

@@ -333,8 +333,10 @@ def test_a_file_so_young_that_its_time_says_nothing_is_read_again(tmp_path: Path
     assert folder.load()["a"].goal == "Do b."
 
 
-def test_units_come_in_the_order_of_their_ids(tmp_path: Path) -> None:
-    """Not of their files' names, where `a-2.md` would stand before `a.md`."""
-    for name in ("a-2", "a", "b"):
-        (tmp_path / f"{name}.md").write_text("x\n")
-    assert list(load_all(tmp_path)) == ["a", "a-2", "b"]
+def test_units_come_in_the_order_in_which_they_were_written(tmp_path: Path) -> None:
+    """What is added first is queued first; of one moment, by id (not by file name: `a-2.md` is before `a.md`)."""
+    for name, moment in (("b", 2), ("a-2", 2), ("a", 2), ("z", 1), ("c", 3)):
+        path = tmp_path / f"{name}.md"
+        path.write_text("x\n")
+        os.utime(path, ns=(0, moment))
+    assert list(load_all(tmp_path)) == ["z", "a", "a-2", "b", "c"]

@@ -148,7 +148,10 @@ class Project:
         """Write a unit file; without a verify it must create the file named by the last word of its id."""
         lines = {"verify": verify or f"test -f {made_by(name)}", **front}
         matter = "".join(f"{key}: {value}\n" for key, value in lines.items())
-        return self.write(f".overnight/units/{name}.md", f"---\n{matter}---\n\nDo {name}.\n")
+        path = self.write(f".overnight/units/{name}.md", f"---\n{matter}---\n\nDo {name}.\n")
+        now = time.time_ns()  # finer than the file system's clock: the order in which units are written is the queue's
+        os.utime(path, ns=(now, now))
+        return path
 
     def queue(self, *units: str) -> None:
         """Write a state file by hand, as somebody who wants an order does."""

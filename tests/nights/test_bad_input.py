@@ -98,7 +98,7 @@ def test_units_that_wait_for_each_other_are_named(project: Project) -> None:
     """A circle of `after` is shown as one."""
     project.unit("create-foo", after="create-bar")
     project.unit("create-bar", after="create-foo")
-    refused(project.overnight("run"), "create-bar → create-foo → create-bar", "after")
+    refused(project.overnight("run"), "create-bar → create-foo", "create-foo → create-bar", "after")
     spent_nothing(project)
 
 
@@ -217,3 +217,17 @@ def test_adding_writes_the_unit_file_and_never_the_state_file(project: Project) 
     refused(project.overnight("add", "Again"), "verify")
     assert sorted(path.name for path in units.iterdir()) == ["create-foo.md", "round-totals.md"]
     assert not project.state_path.exists()
+
+
+def test_bytes_that_are_no_text_are_refused_and_leave_no_file(project: Project) -> None:
+    """In a goal, in words for a unit, in a verify: one message each, and the unit files stay usable."""
+    project.write(".overnight/state.md", f"{HEAD}## tried\n\n## passed\n\n## open\n- create-foo\n\n## blocked\n")
+    for words in (
+        ("add", "Round \udcff", "--verify", "true"),
+        ("add", "Round", "--verify", "true \udcff"),
+        ("tell", "create-foo", "Hurry \udcff"),
+        ("deny", "create-foo", "\udcff"),
+        ("block", "create-foo", "\udcff"),
+    ):
+        refused(project.overnight(*words))
+    assert [path.name for path in (project.root / ".overnight/units").iterdir()] == ["create-foo.md"]

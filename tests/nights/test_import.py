@@ -35,10 +35,10 @@ def test_import_writes_unit_files_and_says_what_it_did_not_take(night: MakeNight
         units / "make-foo.md"
     ).read_text() == "---\nverify: 'true'\n---\n\nMake foo\n\nSteps to check it:\n\n- look\n"
     again = project.overnight("import", str(file), "--verify", "true")
-    assert again.out.startswith("make-foo-2 → open")
+    assert again.out.startswith("skipped, is there already: make-foo\n")
 
     told = json.loads(project.overnight("export").out)
-    assert [(one["id"], one["bucket"]) for one in told["units"]] == [("make-foo", "open"), ("make-foo-2", "open")]
+    assert [(one["id"], one["bucket"]) for one in told["units"]] == [("make-foo", "open")]
 
 
 def test_a_file_that_is_none_is_bad_input(night: MakeNight) -> None:
@@ -48,3 +48,14 @@ def test_a_file_that_is_none_is_bad_input(night: MakeNight) -> None:
     refused = project.overnight("import", str(file))
     assert refused.code == 2
     assert "prd.json:2" in refused.err
+
+
+def test_what_is_written_first_is_queued_first(night: MakeNight) -> None:
+    """A list keeps its priorities, and `overnight add` comes behind, whatever the names are."""
+    project = night({"units": {}}, config=QUICK)
+    stories = [{"title": "Apple", "priority": 2}, {"title": "Zebra", "priority": 1}]
+    file = project.write("prd.json", json.dumps({"userStories": stories}))
+    assert project.overnight("import", str(file), "--verify", "true").code == 0
+    assert project.overnight("add", "Aardvark", "--verify", "true").code == 0
+    told = json.loads(project.overnight("export").out)
+    assert [one["id"] for one in told["units"]] == ["zebra", "apple", "aardvark"]

@@ -192,7 +192,7 @@ def test_a_night_agrees_with_itself(looks: Looks) -> None:
     """While it goes on, when it has ended, and with a fork in it."""
     for name in ("fsck at work", "fsck", "fsck after fork"):
         assert looks.seen[name].code == 0, looks.seen[name].text
-    assert "1 nights, 4 sessions: all agree" in looks.seen["fsck after fork"].out
+    assert "1 night, 4 sessions: all agree" in looks.seen["fsck after fork"].out
 
 
 def test_a_state_file_is_rebuilt_and_loses_nobody(looks: Looks) -> None:

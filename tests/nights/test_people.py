@@ -232,6 +232,18 @@ def test_a_detached_run_goes_on_alone(night: MakeNight) -> None:
     assert (ended.code, "broken.md" in ended.out) == (2, True), ended.text
 
 
+def test_two_detached_runs_at_once_are_one(night: MakeNight) -> None:
+    """The second, started while the first one is still starting, is refused and leaves the first one's log alone."""
+    gate = night({"units": {}}, name="none").root.parent / "gate"
+    project = night(plays({"create-foo": [holds(gate), *makes("foo.txt")]}), name="it")
+    project.unit("create-foo")
+    ended = [started.wait() for started in [project.start("run", "--detach") for _ in range(3)]]
+    assert sorted(one.code for one in ended) == [0, 2, 2], [one.text for one in ended]
+    gate.touch()
+    until(lambda: "done: all passed" in project.home.run_log.read_text(), "its last words are in the log")
+    until(lambda: not goes_on(project.home), "it is over")
+
+
 def test_a_run_waits_for_its_time_until_somebody_leaves(night: MakeNight) -> None:
     """Nothing is begun before; whoever attaches sees what it waits for; Ctrl-C is exit 3."""
     project = night(plays({"create-foo": makes("foo.txt")}))
@@ -272,3 +284,21 @@ def test_a_schedule_is_printed_and_written(night: MakeNight) -> None:
     assert not folder.exists()
     assert project.overnight("schedule", "--write").code == 0
     assert sorted(path.suffix for path in folder.iterdir()) == [".service", ".timer"]
+
+
+def test_what_is_said_before_the_first_run_is_heard_by_it(night: MakeNight) -> None:
+    """There is no night yet, and the words wait for it all the same; for nobody's unit they are refused."""
+    project = night(plays({"create-foo": makes("foo.txt")}), config=QUICK)
+    project.unit("create-foo")
+    early = project.overnight("tell", "create-foo", "tabs, please")
+    assert (early.code, early.out) == (0, "will be done by the next run\n"), early.text
+    assert project.overnight("tell", "nobody", "hello").code == 2
+    refused = project.overnight("retry", "create-foo")
+    assert refused.code == 0, refused.text
+
+    ended = project.overnight("run")
+
+    assert ended.code == 0, ended.text
+    assert said(project) == [("tell", True), ("retry", True)]
+    heard = [record for record in project.session("create-foo") if "tabs, please" in json.dumps(record.data)]
+    assert heard

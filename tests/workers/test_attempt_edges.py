@@ -59,6 +59,30 @@ async def test_a_session_that_cannot_be_summarized(stand: Stand) -> None:
     assert len(at.of(ev.Compaction)) == 1
 
 
+async def test_names_that_are_no_utf_8(stand: Stand) -> None:
+    """A file's name may hold any bytes: listed, nested or taken back, it never makes a request that the API refuses."""
+    at = stand(
+        {
+            "blocks": [
+                {"tool": "bash", "input": {"command": r"touch $'a\xff.ini'; git init -q $'b\xff'; touch $'b\xff'/c"}}
+            ]
+        },
+        {"blocks": [{"tool": "str_replace_based_edit_tool", "input": {"command": "view", "path": "."}}]},
+        DONE,
+        {"blocks": [{"tool": "bash", "input": {"command": r"rm -r $'b\xff'"}}]},
+        DONE,
+        MAKES,
+        DONE,
+    )
+    report = await at.run(protect=("*.ini",))
+    assert (report.verdict, report.model_dump_json() != "") == ("pass", True)
+    assert "a?.ini" in at.of(ev.ToolResult)[1].content
+    assert [words in at.told()[at_] for at_, words in ((1, "b? is a git repository"), (2, "protected: a?.ini"))] == [
+        True,
+        True,
+    ]
+
+
 async def test_a_refusal(stand: Stand) -> None:
     """It is not tried again: a person decides."""
     at = stand({"blocks": [{"text": "No."}], "stop": "refusal"}, DONE)

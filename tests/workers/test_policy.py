@@ -1,5 +1,6 @@
 """Policy: what becomes of a call before it runs, whatever a shell command is wrapped in."""
 
+import time
 from typing import Any
 
 import pytest
@@ -81,6 +82,15 @@ def test_what_wins(lists: dict[str, list[str]], expected: str) -> None:
         "sudo -n /usr/bin/git push",
         "timeout 60s git push",
         "xargs -n 1 git push",
+        "xargs -I {} git push",
+        "env -u A -C /x git push",
+        "sudo -u root env B=1 git push",
+        "timeout -s KILL 5 git push",
+        "git -C /x push",
+        "git --no-pager -c a=b push",
+        "sudo -u root /usr/bin/git -C . push",
+        "find . -name x -exec git push \\;",
+        "coproc git push",
         'bash -c "git push"',
         "sh -ec 'cd x; git push'",
         "eval git push",
@@ -95,6 +105,14 @@ def test_a_deny_and_an_ask_see_every_part(command: str) -> None:
     """One part is enough, however it is wrapped or quoted; the command is then denied, or asked for, as a whole."""
     assert bash(command, deny=["bash: git push*"]) == "deny"
     assert bash(command, ask=["bash: git push *"]) == "ask"
+
+
+@pytest.mark.parametrize("words", ["xargs ", "env -a b ", "git -a b ", "A=1 ", "sudo -u ", "(", "a; "])
+def test_a_command_without_end_holds_nobody_up(words: str) -> None:
+    """However long it is and whatever it is wrapped in: the event loop of all units waits for the decision."""
+    began = time.monotonic()
+    assert bash(words * 20_000 + "git pull", deny=["bash: git push*"]) == "allow"
+    assert time.monotonic() - began < 5
 
 
 @pytest.mark.parametrize(

@@ -53,9 +53,9 @@ def reported(verdict: Any = "pass", **more: Any) -> ev.Report:
         ([], Fresh()),
         ([START, CLAIM], Fresh()),
         ([START, CLAIM, ev.SetupResult(ok=True, seconds=1)], Fresh()),
-        (COMPLETED, Unverified("Done.")),
-        ([*COMPLETED, ev.Checkpoint(commit="c", tree="t")], Unverified("Done.")),
-        ([*COMPLETED, CLAIM, TORN, CLAIM], Unverified("Done.")),
+        (COMPLETED, Unverified()),
+        ([*COMPLETED, ev.Checkpoint(commit="c", tree="t")], Unverified()),
+        ([*COMPLETED, CLAIM, TORN, CLAIM], Unverified()),
         ([*COMPLETED, verified(True)], Verified(verified(True))),
         ([*COMPLETED, verified(False), CLAIM], Verified(verified(False))),
         (ended("max-tokens"), CutShort()),
@@ -97,7 +97,7 @@ def test_suspended() -> None:
 
 
 def test_an_answer_is_to_one_call() -> None:
-    """A yes to another call at the same place, of a session that was lost, is none; of two words the later one holds."""
+    """A yes to another call at the same place, of a session that was lost, is none; the last word holds."""
     seq = SUSPENDED.index(PAUSE)
     other = Answered(text="", seq=seq, call="another", approved=True)
     assert standing([*SUSPENDED, CLAIM], [other]) == Suspended(PAUSE, seq, None)

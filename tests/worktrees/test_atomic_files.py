@@ -10,7 +10,15 @@ import pytest
 
 from worktrees import files
 from worktrees.errors import DiskError, LockBusy
-from worktrees.files import FileLock, exchange_atomic, left_over, lock_holder, sync_directory, write_atomic
+from worktrees.files import (
+    FileLock,
+    create_atomic,
+    exchange_atomic,
+    left_over,
+    lock_holder,
+    sync_directory,
+    write_atomic,
+)
 
 
 def test_a_file_is_replaced_whole_with_the_mode_asked_for(tmp_path: Path) -> None:
@@ -37,6 +45,32 @@ def test_what_was_replaced_stays_until_it_is_taken(tmp_path: Path) -> None:
     assert [found.read_bytes() for found in left_over(path)] == [b"a person's edit"]
     assert exchange_atomic(path, b"newer") == b"new"
     assert len(left_over(path)) == 1
+
+
+@pytest.mark.parametrize("has_links", [True, False])
+def test_a_new_file_is_made_by_one_of_those_who_try(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, has_links: bool
+) -> None:
+    """It is whole with its name, or not there at all; what is there is never replaced, nothing is left beside it."""
+    if not has_links:
+
+        def refuse(*_: object) -> None:
+            raise PermissionError(errno.EPERM, "Operation not permitted")
+
+        monkeypatch.setattr(os, "link", refuse)
+    path = tmp_path / "a.md"
+    create_atomic(path, b"first")
+    with pytest.raises(FileExistsError):
+        create_atomic(path, b"second")
+    assert path.read_bytes() == b"first"
+
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    with pytest.raises(DiskError):
+        create_atomic(tmp_path / "b.md", b"third")
+    assert list(tmp_path.iterdir()) == [path]
 
 
 def test_short_writes_are_finished(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

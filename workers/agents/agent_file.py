@@ -21,7 +21,17 @@ from workers.orders import Rule
 
 from .front_matter import FrontMatter, read_front_matter
 
-__all__ = ["AGENTS_PATH", "BUILT_IN", "EDITOR", "AgentFile", "agent_names", "load_agent", "parse_agent", "path_of"]
+__all__ = [
+    "AGENTS_PATH",
+    "BUILT_IN",
+    "EDITOR",
+    "AgentFile",
+    "agent_names",
+    "load_agent",
+    "parse_agent",
+    "path_of",
+    "policy_rule",
+]
 
 AGENTS_PATH = Path(".overnight/agents")
 """Relative to the checkout."""
@@ -169,8 +179,11 @@ def _one_is_a_list(value: object) -> object:
     return (value,) if isinstance(value, str) and value else value or ()
 
 
-def _rule(value: str) -> str:
-    """Check a rule, and let Claude Code's names stand for ours: a misspelt deny would deny nothing."""
+def policy_rule(value: str) -> str:
+    """Return a rule of a policy, with Claude Code's names made ours: a misspelt deny would deny nothing.
+
+    Raises ValueError.
+    """
     named, colon, pattern = value.partition(":")
     tool = named.strip()
     if colon and not pattern.strip():
@@ -189,7 +202,7 @@ def _unknown_tool(name: str) -> str:
 
 
 Names = Annotated[tuple[str, ...], BeforeValidator(_names)]
-Rules = Annotated[tuple[Annotated[str, AfterValidator(_rule)], ...], BeforeValidator(_one_is_a_list)]
+Rules = Annotated[tuple[Annotated[str, AfterValidator(policy_rule)], ...], BeforeValidator(_one_is_a_list)]
 
 
 class _Closed(BaseModel):

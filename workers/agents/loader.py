@@ -27,6 +27,8 @@ __all__ = ["ALWAYS", "Agents", "Learn", "bundle_of", "learn_nothing", "on_model"
 ALWAYS = ("update_tasks", "ask")
 """Tools that an agent keeps whose file cannot be read: all others are optional (spec A24)."""
 
+_MOST_PROBLEMS = 5  # they go out with every call; `overnight agents` shows all
+
 Learn = Callable[[AgentOrder], Awaitable[None]]
 
 
@@ -75,7 +77,7 @@ class Agents:
             agent = load_agent(self._root, order.agent.name)
             _refuse_unpriced(order, agent)
         except BundleFileError as error:
-            problem = "; ".join(str(one) for one in error.problems)
+            problem = "; ".join(str(one) for one in error.problems[:_MOST_PROBLEMS])
             return bundle_of(order.agent, AgentFile(order.agent.name, None), Skills({}, {}), memory, problem)
         return bundle_of(order.agent, agent, load_skills(self._root), memory)
 

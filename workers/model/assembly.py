@@ -11,6 +11,7 @@ from typing import Any
 from pydantic import BaseModel
 
 from workers.errors import ModelError
+from workers.sendable import sendable
 from workers.session.events import Block, Usage
 
 __all__ = ["Answer", "Assembly"]
@@ -96,7 +97,9 @@ class Assembly:
                 raw = "".join(self.arguments.get(index, ()))
                 block["input"], readable = _parse_arguments(raw)
                 if not readable:
-                    unreadable[block["id"]] = raw
+                    unreadable[block["id"]] = sendable(raw)
+            elif block["type"] == "text":
+                block["text"] = sendable(block["text"])
         content = [block for block in self.blocks if not _is_empty(block)]
         return Answer(
             content, self.stop_reason, Usage(**self.usage), request_id, unreadable, stop_details=self.stop_details

@@ -61,5 +61,5 @@ def _until_reset(said: dict[bytes, bytes], kind: bytes) -> float:
         reset = datetime.fromisoformat(said[_PREFIX + kind + b"-reset"].decode())
         now = parsedate_to_datetime(said[b"date"].decode())
         return max(0.0, (reset - now).total_seconds())
-    except (KeyError, ValueError, TypeError):  # absent, no dates, or one of them without a zone
+    except (KeyError, ValueError, TypeError, OverflowError):  # absent, no dates, or one of them without a zone
         return _UNTOLD_SECONDS

@@ -44,7 +44,8 @@ def _printed(command: str, seconds: float) -> str:
         raise ModelError("auth", f"key_command gave no key within {seconds:g} s") from error
     key = done.stdout.strip()
     if done.returncode != 0 or not key:
-        raise ModelError("auth", f"key_command gave no key (exit {done.returncode}): {done.stderr.strip()[:200]}")
+        said = done.stderr.strip()[:200] or "it said nothing"
+        raise ModelError("auth", f"key_command gave no key (exit {done.returncode}): {said}")
     return key
 
 

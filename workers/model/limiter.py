@@ -131,6 +131,7 @@ class Door:
 
     def _slow(self, gap: float, seconds: float) -> None:
         until = boottime() + min(seconds, self.cap)
+        gap = min(gap, self.cap)
         with self._lock:
             self._gap, self._gap_until = gap, until
             told_gap, told_until = self._told_pace
@@ -149,9 +150,10 @@ class Door:
         if wait is not None:
             return wait
         with self._lock:
-            at = max(boottime(), self._next)
+            now = boottime()
+            at = max(now, min(self._next, now + self.cap))
             self._next = at + gap
-            return at - boottime()
+            return at - now
 
     def news(self) -> _News | None:
         """Return what the fleet has not been told yet."""

@@ -96,6 +96,8 @@ class Stage:
             return refusal
         try:
             body = json.loads(raw)
+            if b"\\ud" in raw:
+                json.dumps(body, ensure_ascii=False).encode("utf-8")  # the API takes no half of a character either
         except ValueError as error:
             return Refusal(f"The request body is not valid JSON: {error}")
         return body if isinstance(body, dict) else Refusal("The request body must be a JSON object")

@@ -107,7 +107,8 @@ def _lines(event: Any) -> Iterator[str]:  # noqa: C901, PLR0912, PLR0915  # one 
             taken = f"  taken back: {', '.join(event.taken_back)}" if event.taken_back else ""
             yield f"checkpoint  {event.commit[:8]}{taken}"
         case ev.VerifyResult():
-            yield from _said("verify", f"{'passed' if event.passed else 'failed'}: {event.command}\n{event.output}")
+            how = "passed" if event.passed else "failed"
+            yield from _said("verify", f"{how}: {event.command}\n{event.output}".rstrip())
         case ev.Report():
             yield f"report      {event.report.get('verdict')}  {event.report.get('note', '')}".rstrip()
         case ev.Compaction() if event.refused:

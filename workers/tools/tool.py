@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from workers.errors import ToolError
+from workers.sendable import sendable
 from workers.session.events import Block, ToolResult
 
 __all__ = ["Outcome", "Tool", "Workspace", "text_argument"]
@@ -43,7 +44,7 @@ class Outcome:
         """Return the event that tells the model."""
         return ToolResult(
             call_id=call_id,
-            content=self.content,
+            content=sendable(self.content),
             is_error=self.is_error,
             facts=self.facts,
             images=list(self.images),

@@ -204,7 +204,9 @@ class TurnLoop:
         since = len(self._session.events)
         for hook in self._hooks:
             self._session.append(*await hook.between(self._session))
-        return any(isinstance(event, ev.UserMessage) for event in self._session.events[since:])
+        said = [event for event in self._session.events[since:] if isinstance(event, ev.UserMessage)]
+        self._effort = next((one.effort for one in reversed(said) if one.effort), self._effort)
+        return bool(said)
 
     async def _take(self, answer: Answer) -> Ended | None:
         """Do what a stored answer's stop reason decides; None when the turn goes on (spec A3)."""

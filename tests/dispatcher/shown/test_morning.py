@@ -1,6 +1,7 @@
 """The morning report's words."""
 
-from dispatcher.shown.morning import as_text
+from dispatcher.journal import Verified
+from dispatcher.shown.morning import as_text, ran_on
 
 FACTS = {
     "night": "1130-k3v",
@@ -40,3 +41,18 @@ def test_many_verifies_of_the_tip_are_counted_and_failures_named():
 def test_a_tip_that_nobody_verified_is_said_to_be_unverified():
     """A tip without its last verifies is not hidden behind its units' own."""
     assert "not verified: the tip as a whole (the run ended before its last verify)" in as_text(FACTS)
+
+
+def _verified(stage, command, *, passed, tree="t"):
+    return Verified(stage=stage, tree=tree, commit="c", command=command, passed=passed, seconds=0.1)
+
+
+def test_what_was_red_before_the_work_is_no_fault_of_the_tip():
+    """A unit that passed without a change leaves the tree of the base, where other verifies are red as they must be."""
+    entries = [
+        _verified("base", "test -f undone", passed=False),
+        _verified("base", "true", passed=True),
+        _verified("final", "make ci", passed=False),
+        _verified("final", "elsewhere", passed=False, tree="u"),
+    ]
+    assert [(one.command, one.passed) for one in ran_on("t", entries)] == [("true", True), ("make ci", False)]

@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+import time as clock
 from datetime import UTC, datetime, time, timedelta
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.unattended.schedule import Timer, cron_line, left, next_at, service, timer, wait_until
+from dispatcher.unattended.schedule import Timer, cron_line, left, next_at, next_here, service, timer, wait_until
 
 NIGHTLY = Timer(
     "overnight-x",
@@ -28,6 +29,17 @@ def test_the_next_moment_is_the_next(now: datetime, at: time) -> None:
     moment = next_at(at, now)
     assert now < moment <= now + timedelta(days=1)
     assert (moment.hour, moment.minute) == (at.hour, at.minute)
+
+
+@pytest.mark.parametrize(("evening", "offset"), [("2026-03-28", 2), ("2026-10-24", 1)], ids=["spring", "autumn"])
+def test_clocks_are_set_while_it_waits(monkeypatch: pytest.MonkeyPatch, evening: str, offset: int) -> None:
+    """A run that is to begin at six does so in the night of summer time as well, by the clock on the wall."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "Europe/Berlin")
+        clock.tzset()
+        moment = next_here(time(6), datetime.fromisoformat(f"{evening}T22:00"))
+        assert (moment.hour, moment.utcoffset()) == (6, timedelta(hours=offset))
+    clock.tzset()
 
 
 @pytest.mark.parametrize(

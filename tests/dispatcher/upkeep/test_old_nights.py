@@ -162,7 +162,7 @@ def test_a_fork_costs_what_it_did_itself() -> None:
     view = LogView(as_json=False)
     told = session("a", "fail")
     shown(view, [*told[:6], ev.SessionFork(source=1, at=6, attempt=2), ev.TurnStart(turn=2), *told[4:]])
-    assert view.total().split() == ["total", "1", "turns", "1", "steps", f"${COST:.4f}"]
+    assert view.total().split() == ["total", "1", "turn", "1", "step", f"${COST:.4f}"]
     assert view.turns == [1, 2]
 
 

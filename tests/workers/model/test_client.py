@@ -313,6 +313,20 @@ async def test_a_stranger_passes(raw_server: RawServer) -> None:
     assert answer.usage == Usage(input_tokens=9, output_tokens=7)
 
 
+async def test_half_a_character(raw_server: RawServer) -> None:
+    """Text with half a surrogate pair could not be sent back, nor reported: it is stored without."""
+    client = await raw_server(
+        sse(
+            START,
+            *block(0, {"type": "text", "text": ""}, {"type": "text_delta", "text": "a \ud83d b"}),
+            ends("end_turn"),
+            STOP,
+        )
+    )
+    answer = await client.call(MODEL, ASKED, PARAMETERS)
+    assert answer.content == [{"type": "text", "text": "a ? b"}]
+
+
 async def test_what_must_not_go_back_is_dropped(raw_server: RawServer) -> None:
     """Blank text and unsigned thinking are left out; a signed block with empty thinking is kept as it came."""
     signed = {"type": "thinking", "thinking": "", "signature": "c2ln"}

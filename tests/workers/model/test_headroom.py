@@ -49,6 +49,8 @@ def test_the_tightest_limit_counts() -> None:
         ([NOW, *told("requests", 100, 0, "soon")], 10.0),
         ([NOW, *told("requests", 100, 0, "2026-11-17T20:00:30")], 10.0),  # no zone
         ([(b"date", b"?"), *told("requests", 100, 0)], 10.0),
+        ([(b"date", b"Tue, 17 Nov 99999999999 20:00:00 GMT"), *told("requests", 100, 0)], 10.0),
+        ([(b"date", b"Tue, 17 Nov 2026 20:00:00 +99999999999"), *told("requests", 100, 0)], 10.0),
         ([NOW, *told("requests", 100, 0, "2026-11-17T19:00:00Z")], 0.0),  # past
         ([NOW, *told("requests", 100, 0, "2026-11-17T21:00:30+01:00")], 30.0),
     ],

@@ -170,6 +170,14 @@ def test_a_pace_that_hardly_changes_is_no_news() -> None:
     assert len(told) == 3
 
 
+def test_a_gap_is_capped() -> None:
+    """A reset in the year 9999 keeps nobody waiting for longer than the cap, however many ask."""
+    door = Door(cap=2.0)
+    door.heed(Headroom(gap=1e9, seconds=1e10))
+    assert door.gap <= 2.0
+    assert max(door.place() for _ in range(20)) <= 2.0
+
+
 def test_without_redis() -> None:
     """A process that is alone has its own doors, one a fingerprint."""
     limiter = Limiter()

@@ -52,7 +52,7 @@ def test_whole_script_is_read(tmp_path: Path) -> None:
         ("units: [", "line 1", "YAML"),
         ("- 1", "", "mapping"),
         ("", "", "mapping"),
-        ("unit: {}", "unit", "Extra inputs"),
+        ("unit: {}", "unit", "no such key"),
         ("units: {a: {steps: [{blocks: [{txt: x}]}]}}", "units.a.steps.0.blocks.0", "text, thinking, tool"),
         ("units: {a: {steps: [{blocks: [{text: ''}]}]}}", "units.a.steps.0.blocks.0.text.text", "at least 1"),
         ("default: [{blocks: [{tool: b, input: {}, raw: x}]}]", "default.0.blocks.0.tool", "not both"),

@@ -79,6 +79,14 @@ def test_text_beside_calls_stays_apart() -> None:
     ]
 
 
+def test_a_verify_that_says_nothing_takes_one_line() -> None:
+    """`test -f done` has no output: nothing stands below it."""
+    ran = ev.VerifyResult(commit="c", tree="t", command="test -f done", digest="d", passed=True, seconds=0.1)
+    before = len(list(lines_of([START])))
+    (line,) = list(lines_of([START, ran]))[before:]
+    assert line.split(maxsplit=1) == ["verify", "passed: test -f done"]
+
+
 def test_thinking_is_never_shown() -> None:
     """Of thinking only that it happened is said, redacted or not, signature included."""
     blocks = [

@@ -70,6 +70,16 @@ async def test_a_message_at_the_end(stand: Stand) -> None:
     assert at.kinds()[-6:] == ["step/end", "user/message", "step/start", "assistant/message", "step/end", "turn/end"]
 
 
+async def test_effort_for_the_rest_of_the_turn(stand: Stand) -> None:
+    """A message may ask for another effort: calls after it have it, those before keep the agent's; the prefix holds."""
+    at = await stand(BASH, BASH, DONE)
+    harder = told(1).model_copy(update={"effort": "high"})
+    at.hooks = (Steering(FakeEars([[], [harder], []])),)
+    assert (await at.loop().run_turn(GOAL)).reason == "completed"
+    asked = [call.body["output_config"]["effort"] for call in at.server.requests if call.body is not None]
+    assert asked == ["medium", "high", "high"]
+
+
 async def test_a_session_taken_up_again(stand: Stand) -> None:
     """The session's own log says what was heard: a new process with the same messages says only the new ones."""
     at = await stand(BASH, DONE, DONE)
