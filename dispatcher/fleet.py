@@ -190,15 +190,16 @@ class Fleet:
     def _lose(self, loss: Loss) -> None:
         facts = self.book.ledger.unit(loss.unit)
         record = self.records.get(loss.unit)
-        step = int(record.progress.get("step", 0)) if record is not None else 0
-        cost = record.progress.get("cost") if record is not None else None
+        told = record.progress if record is not None else {}
+        cost = told.get("cost")
         self.book.note(
             Lost(
                 unit=loss.unit,
                 attempt=facts.attempt,
                 epoch=facts.epoch,
                 claimed=loss.claimed,
-                step=step,
+                step=int(told.get("step", 0)),
+                done=int(told.get("done", 0)),
                 cost=None if cost is None else Decimal(cost),
             )
         )

@@ -129,8 +129,8 @@ class Ordered(_Entry):
 class Lost(_Entry):
     """A hand-out whose holder stands still (rule 10). `claimed` False: nobody ever took it; that costs nothing.
 
-    `step` and `cost` (dollars) are the last that the holder told of: a loss further on than the one before was
-    progress, and what was spent is booked.
+    `step`, `done` (steps that came to their end) and `cost` (dollars) are the last that the holder told of: a loss with
+    more steps done than the one before was progress, and what was spent is booked.
     """
 
     type: ClassVar[str] = "lost"
@@ -140,6 +140,7 @@ class Lost(_Entry):
     epoch: int
     claimed: bool
     step: int = 0
+    done: int = 0
     cost: Decimal | None = None
 
 

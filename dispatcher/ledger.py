@@ -72,7 +72,7 @@ class UnitFacts:
     untaken: int = 0  # orders in a row that nobody took
     losses: int = 0
     lost_in_all: int = 0  # claimed epochs lost since the last verdict, progress or not
-    lost_at_step: int = 0
+    done_when_lost: int = 0
     releases: int = 0
     passed_over: int = 0
     notes: list[str] = field(default_factory=list)
@@ -251,7 +251,7 @@ class Ledger:
             case j.Ordered():
                 facts = self.unit(entry.unit)
                 if entry.attempt != facts.attempt:
-                    facts.closed_epoch = facts.lost_at_step = 0
+                    facts.closed_epoch = facts.done_when_lost = 0
                     facts.answers = ()  # they are known by their place in the session of the attempt that asked
                     facts.fork, facts.forked = None, entry.fork
                 facts.attempt, facts.epoch = entry.attempt, entry.epoch
@@ -266,10 +266,9 @@ class Ledger:
                 if entry.cost is not None:  # what it told of; its log says it again when the session goes on
                     self._book(facts, entry.attempt, entry.cost)
                 if entry.claimed:
-                    # The step that it was lost in comes again under the next number: only one behind that is new.
-                    facts.losses = 1 if entry.step > facts.lost_at_step + 1 else facts.losses + 1
+                    facts.losses = 1 if entry.done > facts.done_when_lost else facts.losses + 1
                     facts.lost_in_all += 1
-                    facts.lost_at_step = max(facts.lost_at_step, entry.step)
+                    facts.done_when_lost = max(facts.done_when_lost, entry.done)
             case j.Reported():
                 self._reported(entry)
 

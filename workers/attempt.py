@@ -231,7 +231,7 @@ class _Attempt:
             gate=self.gate,
             hooks=attached(self.order, self.places, self.gate.lease),
         )
-        self.gate.state = Progress(loop.turn, loop.step, "", loop.spent)
+        self.gate.state = Progress(loop.turn, loop.step, "", loop.spent, loop.done)
         self.gate.loop = loop
         return loop
 

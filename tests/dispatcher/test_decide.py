@@ -70,7 +70,7 @@ def killed(name: str, times: int, step: int = 0) -> list[Any]:
     return [
         entry
         for number in range(1, times + 1)
-        for entry in (ordered(name, 1, number), lost(name, 1, number, step=step * number))
+        for entry in (ordered(name, 1, number), lost(name, 1, number, done=step * number))
     ]
 
 

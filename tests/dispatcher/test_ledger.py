@@ -98,9 +98,9 @@ def test_only_claimed_losses_without_progress_count() -> None:
     """An order that nobody took costs nothing; a loss further on than the last one was progress (rule 12)."""
     assert facts(ordered("a"), lost("a", claimed=False)).losses == 0
     assert facts(ordered("a"), lost("a"), ordered("a", 1, 2), lost("a", 1, 2)).losses == 2
-    assert facts(ordered("a"), lost("a", step=2), ordered("a", 1, 2), lost("a", 1, 2, step=5)).losses == 1
-    assert facts(ordered("a"), lost("a", step=5), ordered("a", 1, 2), lost("a", 1, 2, step=5)).losses == 2
-    again = facts(ordered("a"), lost("a", step=5), ordered("a", 1, 2), lost("a", 1, 2, step=6))
+    assert facts(ordered("a"), lost("a", done=2), ordered("a", 1, 2), lost("a", 1, 2, done=3)).losses == 1
+    assert facts(ordered("a"), lost("a", done=5), ordered("a", 1, 2), lost("a", 1, 2, done=5)).losses == 2
+    again = facts(ordered("a"), lost("a", step=5, done=4), ordered("a", 1, 2), lost("a", 1, 2, step=6, done=4))
     assert (again.losses, again.lost_in_all) == (2, 2)  # the step it was lost in, begun anew: no progress
 
 

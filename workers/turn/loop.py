@@ -44,12 +44,16 @@ REFUSED = "A person denied this call; it was not run."
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """What people watch: counts since the session began, the tool at work, dollars so far (None: price unknown)."""
+    """What people watch: counts since the session began, the tool at work, dollars so far (None: price unknown).
+
+    `done` are the steps that came to their end: a loss that finds more of them than the last one was progress (rule 12).
+    """
 
     turn: int
     step: int
     tool: str
     cost: Decimal | None
+    done: int = 0
 
 
 class Gate(Protocol):
@@ -110,6 +114,7 @@ class TurnLoop:
         self._shrunk = False  # a compaction was made because the context was full, and nothing has worked since
         self.turn = session.count(ev.TurnStart)
         self.step = session.count(ev.StepStart)
+        self.done = sum(isinstance(event, ev.StepEnd) and not event.error for event in session.events)
         self.spent = spent(session.events)
 
     async def run_turn(self, *messages: ev.UserMessage) -> Ended:
@@ -375,7 +380,7 @@ class TurnLoop:
                 return suspended
         if question is not None:
             return await self._suspend(question, question["input"]["question"].strip())
-        self._session.append(ev.StepEnd(step=self.step, stop_reason="tool_use"))
+        self._step_ended("tool_use")
         return None
 
     async def _decide(self, call: ev.Block) -> Ended | None:
@@ -444,7 +449,11 @@ class TurnLoop:
         cut = stop_reason in ("max_tokens", "model_context_window_exceeded")
         for call in calls:
             self._answer(call, CUT_OFF if cut else NOT_RUN)
+        self._step_ended(stop_reason)
+
+    def _step_ended(self, stop_reason: str) -> None:
         self._session.append(ev.StepEnd(step=self.step, stop_reason=stop_reason))
+        self.done += 1
 
     async def _suspend(self, call: ev.Block, words: str, what: Literal["question", "approval"] = "question") -> Ended:
         pause = ev.Pause(call_id=call["id"], question=words, what=what)
@@ -463,7 +472,7 @@ class TurnLoop:
         return Ended(reason, text=text, facts=facts)
 
     def _show(self, tool: str) -> None:
-        self._gate.progress(Progress(self.turn, self.step, tool, self.spent))
+        self._gate.progress(Progress(self.turn, self.step, tool, self.spent, self.done))
 
 
 async def _waited_for(work: Coroutine[Any, Any, Ended]) -> Ended:
