@@ -33,6 +33,7 @@ __all__ = [
     "Reported",
     "RunEnded",
     "RunStarted",
+    "Spent",
     "StateCommitted",
     "Unknown",
     "Verified",
@@ -124,6 +125,16 @@ class Ordered(_Entry):
     digest: str
     reserve: Decimal | None = None
     fork: ForkPoint | None = None
+
+
+class Spent(_Entry):
+    """What an attempt has spent by its own log, in dollars, where nobody reported it: its dispatcher was killed."""
+
+    type: ClassVar[str] = "spent"
+    kind: Literal["spent"] = "spent"
+    unit: str
+    attempt: int
+    cost: Decimal
 
 
 class Lost(_Entry):
@@ -276,6 +287,7 @@ Entry = Annotated[
     | Verified
     | Ordered
     | Lost
+    | Spent
     | Reported
     | MergeIntent
     | MergeDone

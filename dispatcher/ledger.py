@@ -183,7 +183,7 @@ class Ledger:
                 self._asked(entry)
             case j.Edited():
                 self._edited(entry)
-            case j.Ordered() | j.Lost() | j.Reported():
+            case j.Ordered() | j.Lost() | j.Spent() | j.Reported():
                 self._work(entry)
             case j.MergeIntent() | j.MergeDone() | j.MergeDropped() | j.MergeFailed():
                 self._merge(entry)
@@ -246,7 +246,7 @@ class Ledger:
             return {}
         return _buckets(self.texts[entry.rev - 1]) if self._buckets is None else self._buckets
 
-    def _work(self, entry: j.Ordered | j.Lost | j.Reported) -> None:
+    def _work(self, entry: j.Ordered | j.Lost | j.Spent | j.Reported) -> None:
         match entry:
             case j.Ordered():
                 facts = self.unit(entry.unit)
@@ -269,6 +269,8 @@ class Ledger:
                     facts.losses = 1 if entry.done > facts.done_when_lost else facts.losses + 1
                     facts.lost_in_all += 1
                     facts.done_when_lost = max(facts.done_when_lost, entry.done)
+            case j.Spent():
+                self._book(self.unit(entry.unit), entry.attempt, entry.cost)
             case j.Reported():
                 self._reported(entry)
 

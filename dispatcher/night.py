@@ -29,7 +29,7 @@ from dispatcher.errors import BadInput, DispatcherError, EngineError, WriterLock
 from dispatcher.fleet import Fleet
 from dispatcher.home import Home
 from dispatcher.inbox import Inbox
-from dispatcher.journal import RunEnded, RunStarted
+from dispatcher.journal import RunEnded, RunStarted, Spent
 from dispatcher.keeper import Keeper
 from dispatcher.ledger import Ledger
 from dispatcher.moves import Cause
@@ -42,6 +42,7 @@ from dispatcher.roster import Roster
 from dispatcher.shown.display import Display, Row, Snapshot
 from dispatcher.state import Bucket, State
 from dispatcher.train import Train
+from dispatcher.unreported import unreported
 from dispatcher.watch import Watch
 from workers.lease import LeaseTable
 from workers.outbox import Mailbox, Outbox
@@ -114,6 +115,7 @@ async def _journalled(night: "Night", book: Book) -> Outcome:
     night.begin()
     try:
         outcome = await night.work()
+        night.book_losses()
         night.commit_state(outcome)
     except (DispatcherError, WorktreesError) as error:
         reason = "bad input" if isinstance(error, BadInput) else "engine"
@@ -167,16 +169,24 @@ class Night:
         return self._book.ledger
 
     def begin(self) -> None:
-        """Journal that the run has begun."""
+        """Journal that the run has begun, and what those were still spending whom the last one left at work."""
         self._book.note(
+            *self._unreported(unit for unit, facts in self._ledger.units.items() if facts.in_flight),
             RunStarted(
                 run=self._ledger.runs + 1,
                 pid=os.getpid(),
                 host=socket.gethostname(),
                 slots=self._options.slots,
                 embedded=self._engine.embedded,
-            )
+            ),
         )
+
+    def _unreported(self, units: Iterable[str]) -> list[Spent]:
+        return unreported(self._home, self._ledger, units)
+
+    def book_losses(self) -> None:
+        """Book what lost workers had spent since they last told of it."""
+        self._book.note(*self._unreported(unit for unit, facts in self._ledger.units.items() if facts.lost_in_all))
 
     async def work(self) -> Outcome:
         """Recover, check, and go through the night."""
@@ -400,6 +410,8 @@ class Night:
 
     async def _hand_out(self, hand_out: HandOut) -> None:
         facts = self._ledger.unit(hand_out.unit)
+        if hand_out.attempt > facts.attempt > 0:  # nobody comes back to the last one
+            self._book.note(*self._unreported([hand_out.unit]))
         base = base_of(hand_out, facts)
         if base is None:
             base = await asyncio.to_thread(self._train.tip)

@@ -1,6 +1,7 @@
 """The journal: typed entries, flushed before anything is done, readable by every later version."""
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,7 @@ ENTRIES = [
     j.Verified(stage="base", tree="t", commit="c", command="true", passed=True, seconds=0.1),
     ordered("a"),
     j.Lost(unit="a", attempt=1, epoch=1, claimed=True, step=3),
+    j.Spent(unit="a", attempt=1, cost=Decimal("0.25")),
     reported(verdict("a", "pass")),
     reported(verdict("a", "block", question="Which?", pause_seq=7), "too late"),
     j.MergeIntent(unit="a", attempt=1, ref="refs/heads/x", old=None, new="n" * 40, tree="t"),

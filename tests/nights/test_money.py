@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
+from decimal import Decimal
 from typing import Any
 
-from night_stand import QUICK, Project, bash, check_night, plays, says
+from night_stand import QUICK, Project, bash, check_night, plays, says, until
+
+from dispatcher.journal import Spent
 
 MakeNight = Callable[..., Project]
 NOTHING_CACHED = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
@@ -50,3 +54,24 @@ def test_what_the_nights_limit_cannot_cover_is_not_begun(night: MakeNight) -> No
     project.config(f'{QUICK}[limits]\nunit = "$0.08"\nnight = "$1"\n')
     assert project.overnight("run").code == 0
     assert project.ids("passed") == list(units)
+
+
+def test_what_a_killed_run_had_spent_is_booked(night: MakeNight) -> None:
+    """Nobody reported it: the sessions' own logs say it, also of an attempt that nobody comes back to."""
+    steps = [bash("true", **DEAR), bash("sleep 60", **DEAR), says("Done.", **DEAR)]
+    again = [bash("touch foo.txt", **DEAR), says("Done.", **DEAR)]
+    project = night(plays({"create-foo": {"steps": steps, "attempts": {2: again}}}))
+    project.unit("create-foo")
+    run = project.start("run")
+    until(lambda: project.calls("create-foo") == 2 and project.count("create-foo", "tool/call") == 2, "it sleeps")
+    run.signal(signal.SIGKILL)
+    run.wait()
+    assert project.overnight("retry", "create-foo").code == 0
+
+    ended = project.overnight("run")
+
+    assert ended.code == 0, ended.text
+    assert "$0.12" in ended.out
+    (spent,) = project.journal(Spent)
+    assert (spent.attempt, spent.cost) == (1, Decimal("0.06"))
+    assert project.overnight("fsck").code == 0

@@ -46,7 +46,7 @@ REFUSED = "A person denied this call; it was not run."
 class Progress:
     """What people watch: counts since the session began, the tool at work, dollars so far (None: price unknown).
 
-    `done` are the steps that came to their end: a loss that finds more of them than the last one was progress (rule 12).
+    `done` are the steps that came to their end: a loss with more of them than the last one was progress (rule 12).
     """
 
     turn: int
