@@ -9,6 +9,7 @@ import os
 import queue
 import threading
 import time
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ BROKER, HOME, BEAT, PATIENCE = "OVERNIGHT_BROKER", "OVERNIGHT_REPOSITORY_HOME", 
 # An event costs about as much CPU as a fifth of a step (docs/benchmarks.md): a few a turn are enough to watch.
 _SHOW_EVERY_SECONDS = 3.0
 _SHOW_AT_MOST = 1000
+_GATHER_SECONDS = 0.5  # events that go out together: making ready to send costs more than sending
 _FAREWELL_SECONDS = 3.0
 
 
@@ -90,9 +92,16 @@ class Announcer:
 
     def _run(self) -> None:
         while True:
-            fields = self._queue.get()
+            first = self._queue.get()
+            time.sleep(_GATHER_SECONDS)
             with suppress(OperationalError, OSError), self._celery.events.default_dispatcher(self.hostname) as to:
-                to.send("task-progress", **fields)
+                for fields in (first, *self._waiting()):
+                    to.send("task-progress", **fields)
+
+    def _waiting(self) -> Iterator[dict[str, object]]:
+        with suppress(queue.Empty):
+            while True:
+                yield self._queue.get_nowait()
 
 
 app = make_app(os.environ.get(BROKER, "redis://127.0.0.1:6379/0"))

@@ -4,7 +4,6 @@ One event loop, one shared model client per endpoint, one beating thread, one co
 """
 
 import asyncio
-import json
 import os
 import signal
 import socket
@@ -12,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict
+from dataclasses import fields
 from pathlib import Path
 
 import redis
@@ -35,6 +34,7 @@ from .turn.loop import ModelCall, Progress, Ready
 __all__ = ["Host", "connect"]
 
 _TICK_SECONDS = 0.5
+_SHOWN = tuple(field.name for field in fields(Progress))
 # Some of these wait for the worktree lock at a night's start: the others' barriers must not wait behind them.
 _THREADS = 48
 Show = Callable[[UnitOrder, Progress], None]
@@ -155,7 +155,10 @@ class Host:
 
     def _watcher(self, order: UnitOrder, lease: HeldLease, waits: Waits) -> Callable[[Progress], None]:
         def watch(state: Progress) -> None:
-            lease.progress = json.dumps({**asdict(state), "waited": round(waits.total, 1)}, default=str)
+            lease.progress = {
+                **{name: getattr(state, name) for name in _SHOWN},  # three times a step: asdict would copy
+                "waited": round(waits.total, 1),
+            }
             self._show(order, state)
 
         return watch
@@ -182,12 +185,12 @@ class Host:
 
 def _note_wait(lease: HeldLease, seconds: float) -> None:
     """Show how long the unit still waits for its model; 0: no longer."""
-    progress = json.loads(lease.progress)
+    progress = dict(lease.progress)
     if seconds > 0:
         progress["waiting"] = round(seconds, 1)
     else:
         progress.pop("waiting", None)
-    lease.progress = json.dumps(progress)
+    lease.progress = progress
 
 
 def _line(report: Report) -> str:

@@ -171,7 +171,7 @@ class HeldLease:
         self.wish = ""
         self.told = 0  # messages of people that wait in the table's `told`
         self.draining = False
-        self.progress = "{}"
+        self.progress: Mapping[str, Any] = {}
         self._counter = 1
         self.on_change = on_change
 
@@ -186,9 +186,9 @@ class HeldLease:
         """Raise the counter once. A Redis that is away or lost its data changes nothing: everybody waits for it."""
         if self.lost:
             return
-        asked_at = boottime()
+        asked_at, progress = boottime(), json.dumps(self.progress, default=str)
         try:
-            result, wish, told = self.table.beat(self.unit, self.token, self.holder, self._counter, self.progress)
+            result, wish, told = self.table.beat(self.unit, self.token, self.holder, self._counter, progress)
         except redis.RedisError:
             return
         if result == "ok":

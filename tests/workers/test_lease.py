@@ -85,7 +85,7 @@ def test_beats_count_up_and_carry_progress(table: LeaseTable) -> None:
     """Each confirmed beat raises the counter by one and shows the progress."""
     lease = held(table)
     assert table.poll(["u"])["u"].beat == 2
-    lease.progress = '{"step": 3}'
+    lease.progress = {"step": 3}
     lease.beat()
     record = table.poll(["u", "nobody"])
     assert list(record) == ["u"]
