@@ -20,9 +20,14 @@ __all__ = ["IMAGES_GONE", "Request", "Surface", "request", "surface"]
 Message = dict[str, Any]
 _Place = tuple[int, int]  # a message, and a block in it
 
-_TEXT = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), sort_keys=True).encode
+_ENCODED = json.JSONEncoder(ensure_ascii=True, separators=(",", ":"), sort_keys=True).encode
 
 IMAGES_GONE = "(an image stood here; it was dropped to make room. Look at the file again if you need it.)"
+
+
+def _text(part: Any) -> bytes:
+    """Return a part of a request as JSON, the same bytes for the same part."""
+    return _ENCODED(part).encode("ascii")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,13 +40,14 @@ class Request:
     system: list[Block]
     tools: list[Block]
     messages: list[Message]
-    texts: list[str] | None = None
+    texts: list[bytes] | None = None
 
     def body(self, **fields: Any) -> bytes:
         """Return the request's JSON, with `fields` beside its three parts. Costs little more than what is new in it."""
-        texts = [_TEXT(message) for message in self.messages] if self.texts is None else self.texts
-        head = _TEXT({**fields, "system": self.system, "tools": self.tools})
-        return f'{head[:-1]},"messages":[{",".join(texts)}]}}'.encode("ascii")
+        texts = [_text(message) for message in self.messages] if self.texts is None else self.texts
+        head = _text({**fields, "system": self.system, "tools": self.tools})
+        first, *others = texts or [b""]
+        return b",".join([b'%b,"messages":[%b' % (head[:-1], first), *others]) + b"]}"
 
 
 class Surface:
@@ -58,7 +64,7 @@ class Surface:
         self._due: list[str] = []
         self._results: dict[str, Block] = {}
         self._held: list[list[Block]] = []
-        self._texts: list[str] = []  # the messages as JSON, as far as somebody has asked
+        self._texts: list[bytes] = []  # the messages as JSON, as far as somebody has asked
         self._digest = hashlib.sha256()
 
     def add(self, event: Any) -> None:
@@ -91,13 +97,13 @@ class Surface:
         return self
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self) -> list[bytes]:
         """The messages as JSON. Made when somebody asks, of what came since: readers never do."""
         if not self._texts:
-            self._digest = hashlib.sha256(_TEXT([self.system, self.tools]).encode("ascii") + b"\n")
+            self._digest = hashlib.sha256(_text([self.system, self.tools]) + b"\n")
         for message in self.messages[len(self._texts) :]:
-            self._texts.append(_TEXT(message))
-            self._digest.update(self._texts[-1].encode("ascii") + b"\n")
+            self._texts.append(_text(message))
+            self._digest.update(self._texts[-1] + b"\n")
         return self._texts
 
     @property
@@ -260,10 +266,10 @@ def request(view: Surface, asking: list[Block] | None = None) -> Request:
     for number, index in places:
         messages[number] = {**messages[number], "content": _marked(messages[number]["content"], index)}
     for number in {number for number, _ in places}:
-        texts[number] = _TEXT(messages[number])
+        texts[number] = _text(messages[number])
     if asking is not None:
         messages.append({"role": "user", "content": asking})
-        texts.append(_TEXT(messages[-1]))
+        texts.append(_text(messages[-1]))
     if not view.system:
         return Request(view.system, _marked(view.tools, len(view.tools) - 1), messages, texts)
     return Request(_marked(view.system, len(view.system) - 1), view.tools, messages, texts)
