@@ -38,6 +38,7 @@ _LOCK_SECONDS = 15.0
 # A child that dies young this often in a row is broken, not unlucky.
 _YOUNG_SECONDS = 15.0
 _MOST_YOUNG_DEATHS = 8
+_LITTLE_BYTES = 1_000_000  # a worker needs more to begin a session and to log
 
 
 def redis_executable() -> tuple[str, str]:
@@ -143,13 +144,18 @@ class Engine:
         is_young = time.monotonic() - child.born < _YOUNG_SECONDS
         child.young_deaths = child.young_deaths + 1 if is_young else 0
         if child.young_deaths >= _MOST_YOUNG_DEATHS:
-            message = (
-                f"{child.name} dies again and again (exit {child.process.returncode}); see {self._log(child.name)}"
-            )
-            raise EngineError(message, component=child.name)
+            what = f"{child.name} dies again and again (exit {child.process.returncode})"
+            raise EngineError(f"{what}; {self._why(child)}", component=child.name)
         if child.name == "redis":
             self.home.socket.unlink(missing_ok=True)
         child.process, child.born = self._popen(child.name, child.argv, child.env), time.monotonic()
+
+    def _why(self, child: _Child) -> str:
+        """Return what to do about a child that cannot live: on a full disk its log has no room to say so itself."""
+        free = shutil.disk_usage(self.home.root).free
+        if free < _LITTLE_BYTES:
+            return f"the disk of {self.home.root} is full ({free:,} bytes free): make room, then run again"
+        return f"see {self._log(child.name)}"
 
     async def stop(self) -> None:
         """End all children: workers first, so that they can still say goodbye; Redis last."""

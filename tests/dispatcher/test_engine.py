@@ -85,8 +85,13 @@ async def test_the_life_of_an_engine(home: Home, monkeypatch: pytest.MonkeyPatch
         pass
 
 
-async def test_a_child_that_dies_again_and_again_is_an_error(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says which one, and where its log is."""
+@pytest.mark.parametrize(("free", "words"), [(10**9, r"worker1\.log"), (4096, r"the disk of .* is full .* make room")])
+async def test_a_child_that_dies_again_and_again_is_an_error(
+    home: Home, monkeypatch: pytest.MonkeyPatch, free: int, words: str
+) -> None:
+    """It says which one, and where its log is; on a full disk the log cannot say why."""
+    usage = shutil.disk_usage(home.root)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
     monkeypatch.setattr(Engine, "_worker_argv", lambda *_: ["false"])
     made = Engine(home, 1, EngineConfig())
     await made.start()
@@ -97,7 +102,7 @@ async def test_a_child_that_dies_again_and_again_is_an_error(home: Home, monkeyp
                 made.reap()
                 await asyncio.sleep(0.02)
 
-        with pytest.raises(EngineError, match=r"worker1\.log") as caught:
+        with pytest.raises(EngineError, match=words) as caught:
             await asyncio.wait_for(go_on(), 30)
         assert caught.value.component == "worker1"
     finally:
