@@ -18,7 +18,9 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from . import places
+from worktrees.errors import DiskError
+
+from . import places, reports
 from .attempt import Job, attempt
 from .lease import Beater, HeldLease, LeaseTable, boottime
 from .model.assembly import Answer
@@ -101,7 +103,7 @@ class Host:
         try:
             report = asyncio.run_coroutine_threadsafe(self._work(order, lease), self._loop).result()
             if report is not None:
-                self._deliver(order, report)
+                report = self._deliver(order, report)
         except BaseException:
             self._delivered(order.task_id)
             raise
@@ -163,11 +165,19 @@ class Host:
 
         return watch
 
-    def _deliver(self, order: UnitOrder, report: Report) -> None:
-        """Hand a report to the courier; the lease is kept beating until the dispatcher has it (rule 14)."""
+    def _deliver(self, order: UnitOrder, report: Report) -> Report:
+        """Hand a report to the courier; the lease is kept beating until the dispatcher has it (rule 14).
+
+        Returns what is carried: where the outbox's disk is full, the unit's release, from memory alone. The session's
+        log has the verdict, and the next hand-out tells it.
+        """
         outbox = Outbox(places.outbox(Path(order.home)))
-        outbox.put(report)
+        try:
+            outbox.put(report)
+        except DiskError as error:
+            report = report if report.kind == "release" else reports.instead(report, "disk", str(error))
         self._courier.carry(outbox, report)
+        return report
 
     def _delivered(self, task_id: str) -> None:
         self._beater.drop(task_id)

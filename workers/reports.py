@@ -11,7 +11,7 @@ from .session.costs import spent
 from .session.fork import own
 from .turn.stops import text_of
 
-__all__ = ["release", "verdict"]
+__all__ = ["instead", "release", "verdict"]
 
 _OUTPUT_TAIL = 4_000  # characters: what the next attempt and the morning report need of a verify
 
@@ -73,6 +73,12 @@ def release(
         detail=sendable(detail),
         **(_counts(history, seconds) if history else {}),
     )
+
+
+def instead(report: UnitReport, reason: ReleaseReason, detail: str) -> Release:
+    """Return a release in the place of a verdict that cannot be delivered: what was spent stays told."""
+    kept = report.model_dump(include=set(Release.model_fields) - {"kind", "commit"})
+    return Release(**kept, reason=reason, detail=sendable(detail))
 
 
 def _counts(history: Sequence[Any], seconds: float) -> dict[str, Any]:

@@ -113,7 +113,7 @@ def test_a_wish_to_stop(worker: Worker) -> None:
 
 
 def test_a_report_that_cannot_be_stored(worker: Worker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the outbox's disk is full the lease stands still, so that the unit is handed out again and reports then."""
+    """When the outbox's disk is full the unit is released, at no loss; handed out again it reports and asks nothing."""
 
     def full(self: Outbox, report: Any) -> None:
         message = "No space left on device"
@@ -121,9 +121,13 @@ def test_a_report_that_cannot_be_stored(worker: Worker, monkeypatch: pytest.Monk
 
     with monkeypatch.context() as patched:
         patched.setattr(Outbox, "put", full)
-        with pytest.raises(DiskError):
-            worker.host.run(worker.order())
-    assert worker.stands_still()
+        assert worker.host.run(worker.order()) == "released: disk No space left on device"
+    until(worker.mailbox.receive)
+    (told,) = worker.mailbox.receive()
+    assert (told.kind, told.reason, told.steps, told.cost is None) == ("release", "disk", 2, False)
+    assert not worker.stands_still()
+    worker.mailbox.acknowledge(told.task_id)
+    until(worker.host._courier.idle)
     asked = len(worker.at.server.requests)
     assert worker.host.run(worker.order(epoch=2)).startswith("pass")
     assert len(worker.at.server.requests) == asked
