@@ -195,7 +195,8 @@ class Limiter:
         if name not in self._doors:
             made = Door(name, cap=self._cap, tell=self._tell, queue=self._place)
             self._sync_quietly(made)  # a pause may be going on
-            return self._doors.setdefault(name, made)
+            if self._doors.setdefault(name, made) is made:
+                self._sync_quietly(made)  # what was said before anybody here listened for it
         return self._doors[name]
 
     def start(self) -> None:
