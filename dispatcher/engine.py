@@ -38,6 +38,9 @@ _LOCK_SECONDS = 15.0
 # A child that dies young this often in a row is broken, not unlucky.
 _YOUNG_SECONDS = 15.0
 _MOST_YOUNG_DEATHS = 8
+# A child that a signal has stopped for so many times K beats (rule 10) is as good as dead: a worker's units are lost by
+# then, but it keeps their locks; and for Redis everybody waits.
+_STOPPED_TOO_LONG = 3
 _LITTLE_BYTES = 1_000_000  # a worker needs more to begin a session and to log
 
 
@@ -65,6 +68,7 @@ class _Child:
     process: subprocess.Popen[bytes]
     born: float = field(default_factory=time.monotonic)
     young_deaths: int = 0
+    stopped_at: float | None = None
 
 
 class External:
@@ -130,11 +134,13 @@ class Engine:
     def reap(self) -> list[str]:
         """Start again what has died, and return the lease holders that are dead now (`host:pid`).
 
-        Raises EngineError for a child that dies again and again.
+        What a signal has stopped for too long is ended, and found dead the next time. Raises EngineError for a child
+        that dies again and again.
         """
         dead = []
         for child in list(self._children.values()):
             if child.process.poll() is None:
+                self._end_if_stopped(child)
                 continue
             dead.append(f"{socket.gethostname()}:{child.process.pid}")
             self._raise_again(child)
@@ -149,6 +155,16 @@ class Engine:
         if child.name == "redis":
             self.home.socket.unlink(missing_ok=True)
         child.process, child.born = self._popen(child.name, child.argv, child.env), time.monotonic()
+        child.stopped_at = None
+
+    def _end_if_stopped(self, child: _Child) -> None:
+        now = time.monotonic()
+        if not _is_stopped(child.process.pid):
+            child.stopped_at = None
+        elif child.stopped_at is None:
+            child.stopped_at = now
+        elif now - child.stopped_at > _STOPPED_TOO_LONG * self.config.beat * self.config.lost_after:
+            child.process.kill()
 
     def _why(self, child: _Child) -> str:
         """Return what to do about a child that cannot live: on a full disk its log has no room to say so itself."""
@@ -281,6 +297,14 @@ def _processes(slots: int) -> int:
 
 def _shares(slots: int, processes: int) -> list[int]:
     return [slots // processes + (number < slots % processes) for number in range(processes)]
+
+
+def _is_stopped(pid: int) -> bool:
+    """Tell whether a signal has stopped a process: state T of proc_pid_stat(5). One in a debugger (t) is not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except OSError:
+        return False
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

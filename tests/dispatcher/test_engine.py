@@ -109,6 +109,28 @@ async def test_a_child_that_dies_again_and_again_is_an_error(
         await made.stop()
 
 
+async def test_a_child_that_is_stopped_for_good_is_ended(home: Home) -> None:
+    """And started again, worker or Redis: else it would keep its units' locks, or everybody would wait. Not at once."""
+    made = Engine(home, 1, EngineConfig(beat=0.1, fence=0.2, lost_after=4))
+    await made.start()
+    try:
+        for name in ("worker1", "redis"):
+            before = alive(made)[name]
+            os.kill(before, signal.SIGSTOP)
+            began = time.monotonic()
+            await until(made.reap)
+            assert time.monotonic() - began > 3 * 0.4
+            assert not is_there(before)
+            await until(lambda: answers(made))
+        os.kill(alive(made)["worker1"], signal.SIGSTOP)
+        assert made.reap() == []
+        os.kill(alive(made)["worker1"], signal.SIGCONT)
+        await asyncio.sleep(3 * 0.4)
+        assert made.reap() == []  # it went on
+    finally:
+        await made.stop()
+
+
 async def test_a_redis_that_does_not_start_is_an_error_with_its_log(
     home: Home, monkeypatch: pytest.MonkeyPatch
 ) -> None:
