@@ -1,6 +1,7 @@
 """The ways in which a session may rewrite its past: to drop images (A23), or to begin a turn under another head. Pure.
 
-Thinking is bound to what stood before it, so both are allowed only without any of the thinking that was sent.
+Thinking is bound to what stood before it, so both are allowed only without any of the thinking that was sent. Another
+model is another head: it may be sent the past without the thinking of the one before, which it cannot read.
 """
 
 from collections.abc import Sequence
@@ -10,7 +11,7 @@ from workers.rehearsal.history import Block, History
 __all__ = ["is_renewal"]
 
 
-def is_renewal(history: History, last: History) -> bool:
+def is_renewal(history: History, last: History, *, is_new_model: bool = False) -> bool:
     """Say whether a request is the session's last one with another head, or text in the place of tool results' images.
 
     Whatever else it changes, or thinking that it keeps, makes it no renewal.
@@ -19,7 +20,8 @@ def is_renewal(history: History, last: History) -> bool:
     after = history.messages[: len(before)]
     if len(after) < len(before):
         return False
-    has_new_head = [part.blocks for part in history.parts[:2]] != [part.blocks for part in last.parts[:2]]
+    heads = [[part.blocks for part in one.parts[:2]] for one in (history, last)]
+    has_new_head = is_new_model or heads[0] != heads[1]
     if has_new_head and not _begins_a_turn(history, len(before)):
         return False
     gone = 0

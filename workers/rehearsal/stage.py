@@ -32,9 +32,10 @@ _LOOK_BACK = 20
 
 @dataclass(slots=True)
 class _Session:
-    """The last accepted request, the lengths (blocks) of those it grew from, and the cache's entries."""
+    """The last accepted request and its model, the lengths (blocks) of those it grew from, and the cache's entries."""
 
     history: History = EMPTY
+    model: str = ""
     ends: tuple[int, ...] = ()
     cached: dict[bytes, int] = field(default_factory=dict)
 
@@ -137,7 +138,7 @@ class Stage:
         if not is_aside:
             kept = history.common(session.history)
             session.ends = (*(end for end in session.ends if end <= kept), len(history.digests))
-            session.history = history
+            session.history, session.model = history, body["model"]
         return self._perform(body, asker, step, session, history, model)
 
     def _session(self, key: str) -> _Session:
@@ -151,7 +152,9 @@ class Stage:
         if not self.script.strict_prefix or rules.drops_moved_thinking(body):
             return None
         refusal = rules.prefix(history, session.history, session.ends)
-        return None if refusal is not None and is_renewal(history, session.history) else refusal
+        is_new_model = body["model"] != session.model
+        is_fine = refusal is not None and is_renewal(history, session.history, is_new_model=is_new_model)
+        return None if is_fine else refusal
 
     def _paused_before(self, scene: Scene) -> bool:
         """Say whether the answer before this step was a pause, after which the request ends with it."""

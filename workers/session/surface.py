@@ -2,7 +2,8 @@
 
 Each event only ever adds whole messages behind the ones before it, so the messages of a longer log extend those of a
 shorter one and the provider's prompt cache keeps hitting (spec A8), until a compaction begins them anew, images are
-dropped or a turn starts under another head. Thinking is bound to what stood before it, so all three drop it.
+dropped or a turn starts under another head. Thinking is bound to what stood before it, and to its model, so all three
+drop it; an agent that only works harder, or under another policy, has the same head.
 `cache_control` is no part of it: see `request`.
 """
 
@@ -57,6 +58,7 @@ class Surface:
         self.system: list[Block] = []
         self.tools: list[Block] = []
         self.messages: list[Message] = []
+        self._model = ""
         self._first: list[Block] = []  # the message that says which unit this is: no compaction takes it away
         self._unheard: list[list[Block]] = []  # what was said since the last answer: no compaction takes that either
         self._written: list[_Place] = []  # where calls that were answered had breakpoints, as far as that still stands
@@ -71,7 +73,7 @@ class Surface:
         """Fold one event in."""
         match event:
             case ev.SessionStart():
-                self.system, self.tools = event.system, event.tools
+                self.system, self.tools, self._model = event.system, event.tools, event.model
             case ev.UserMessage() if self._due:
                 self._held.append(event.content)  # results come first, at once
             case ev.UserMessage():
@@ -83,8 +85,7 @@ class Surface:
             case ev.Compaction() if not event.refused:
                 self._compact(event)
             case ev.AgentLoaded():
-                self.system, self.tools = event.system, event.tools
-                self._begin_anew(_without_thinking(self.messages))
+                self._load(event)
             case ev.ImagesDropped():
                 self._drop_images()
             case _:  # everything else is for people and for recovery, strangers included (spec L8)
@@ -195,6 +196,13 @@ class Surface:
         unheard = [{"role": "user", "content": content} for content in self._unheard]
         self._begin_anew([{"role": "user", "content": [*self._first, told]}, *unheard])
         self._written = [(0, len(self._first) - 1)]  # by the very first call
+
+    def _load(self, event: ev.AgentLoaded) -> None:
+        """Put another head in force. Effort and policy are no part of it: they leave the past as it was sent."""
+        head = (event.system, event.tools, event.model)
+        if head != (self.system, self.tools, self._model):
+            self.system, self.tools, self._model = head
+            self._begin_anew(_without_thinking(self.messages))
 
     def _drop_images(self) -> None:
         """Drop the images of all results but the newest; what stands before that one is written by the next call.

@@ -212,6 +212,28 @@ async def test_an_edit_in_mid_turn_changes_nothing_until_the_next_turn(stand: St
     assert (loaded.name, loaded.model, loaded.effort, loaded.problem) == ("reviewer", "claude-haiku-5-5", "high", "")
 
 
+@pytest.mark.parametrize(
+    ("front", "keeps_thinking"),
+    [("effort: high", True), ("policy: {deny: ['bash: rm*']}", True), ("model: claude-haiku-5-5", False)],
+)
+async def test_an_edit_of_one_field_leaves_the_past_as_it_was_sent(
+    stand: Stand, tmp_path: Path, front: str, *, keeps_thinking: bool
+) -> None:
+    """Effort and policy are no part of the head: thinking and cache stay. Another model reads no other's thinking."""
+    edits = writes(tmp_path, agent_file(front))["blocks"]
+    last = step({"thinking": "so"}, {"text": "Done."})
+    at = stand(agent_file(), step({"thinking": "hm"}, *edits), last, MAKES, DONE)
+    report = await at.run()
+    assert (report.verdict, report.turns, len(at.of(ev.AgentLoaded))) == ("pass", 2, 1)
+    asked = [record.body["messages"] for record in at.server.requests]
+    thought = [block["type"] for message in asked[2] for block in message["content"]].count("thinking")
+    assert thought == (2 if keeps_thinking else 0)
+    if keeps_thinking:
+        assert at.server.requests[2].usage["cache_creation_input_tokens"] < 200
+        sizes = [[len(message["content"]) for message in messages] for messages in asked]
+        assert sizes[2][: len(sizes[1])] == sizes[1]
+
+
 async def test_an_agent_that_breaks_loses_its_optional_tools(stand: Stand, tmp_path: Path) -> None:
     """From the next turn on nothing but the list and the question is offered, and model, log and report say why."""
     at = stand(agent_file(), writes(tmp_path, "---\ntools: bsh\n---\nx\n"), DONE, MAKES, DONE, rounds=2)

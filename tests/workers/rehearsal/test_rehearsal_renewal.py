@@ -49,3 +49,19 @@ def test_images_that_gave_way() -> None:
 def test_whatever_else_changes(changed: History) -> None:
     """Any other change of the past is a rewritten prefix."""
     assert not is_renewal(changed, LAST)
+
+
+def later(*, thinking: bool = False) -> History:
+    """The session at the beginning of its next turn."""
+    answer = [THINKING, CALL] if thinking else [CALL]
+    result = {"type": "tool_result", "tool_use_id": "c", "content": [SAID, IMAGE]}
+    contents = [[GOAL, IMAGE], answer, [result], [SAID], [GOAL]]
+    messages = [{"role": ("user", "assistant")[at % 2], "content": blocks} for at, blocks in enumerate(contents)]
+    return build({"system": "s", "tools": [], "messages": messages})
+
+
+def test_another_model_reads_no_thinking() -> None:
+    """A turn under another model may leave all thinking out; under the same one the past stays as it was sent."""
+    assert is_renewal(later(), LAST, is_new_model=True)
+    assert not is_renewal(later(), LAST)
+    assert not is_renewal(history(), LAST, is_new_model=True)  # in the midst of a turn
