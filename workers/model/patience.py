@@ -119,7 +119,7 @@ class Patience:
                     raise
                 tried += 1
                 try:
-                    await self._back_off(error, tried, waits)
+                    await self._back_off(error, tried, waits, ready)
                 finally:
                     waits.over()
 
@@ -154,7 +154,9 @@ class Patience:
             await ready()
         await asyncio.sleep(seconds)
 
-    async def _back_off(self, error: ModelError, tried: int, waits: Waits) -> None:
+    async def _back_off(
+        self, error: ModelError, tried: int, waits: Waits, ready: Callable[[], Awaitable[None]] | None = None
+    ) -> None:
         """Wait before the next try; a failure that everybody meets becomes everybody's pause."""
         delay = min(self._cap, self._base * 2 ** min(tried, 16)) * random.uniform(0.5, 1.0)  # noqa: S311
         if error.retry_after is not None:
@@ -162,5 +164,4 @@ class Patience:
         if pauses_everybody(error):
             self.door.pause(delay)
         else:
-            waits.go_on(delay)
-            await asyncio.sleep(delay)
+            await self._sleep_on(delay, waits, ready)

@@ -95,10 +95,10 @@ async def test_pauses_grow_up_to_the_cap(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("random.uniform", lambda _, high: high)
     slept: list[float] = []
 
-    async def sleep(seconds: float) -> None:
+    async def sleep(_: Patience, seconds: float, *__: Any) -> None:
         slept.append(round(seconds, 2))
 
-    monkeypatch.setattr(patience_module.asyncio, "sleep", sleep)
+    monkeypatch.setattr(Patience, "_sleep_on", sleep)
     patience = Patience(base=1, cap=10, tries=9)
     attempt, _ = tries(*[OVERLOADED] * 5)
     await patience.call(attempt)
@@ -118,7 +118,7 @@ async def test_every_wait_of_a_call_makes_the_next_one_longer(monkeypatch: pytes
     """Rate limits without a time count as waits too: an API that only says "slow down" is asked ever more rarely."""
     counted: list[int] = []
 
-    async def back_off(_: Patience, __: ModelError, tried: int, ___: Waits) -> None:
+    async def back_off(_: Patience, __: ModelError, tried: int, *___: Any) -> None:
         counted.append(tried)
 
     monkeypatch.setattr(Patience, "_back_off", back_off)
@@ -242,6 +242,27 @@ async def test_ready_is_asked_before_and_while_waiting() -> None:
     before = waits.total
     await asyncio.sleep(0.02)
     assert waits.total == before  # the wait ended with it
+
+
+async def test_a_stop_is_heard_in_a_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it is, a stop ends it within a slice, and people see each time how much of it is left."""
+    monkeypatch.setattr(patience_module, "_SLICE_SECONDS", 0.1)
+    attempt, made = tries(ModelError("transient", "cut off", retry_after=60))
+    heard: list[float] = []
+
+    async def ready() -> None:
+        if len(heard) >= 4:
+            raise Cancelled("stopped")
+
+    began = time.monotonic()
+    with pytest.raises(Cancelled):
+        await Patience().call(attempt, waits=Waits(heard.append), ready=ready)
+    assert time.monotonic() - began < 5
+    assert len(made) == 1
+    assert heard[0] == pytest.approx(60, abs=1)
+    assert heard[:3] == sorted(heard[:3], reverse=True)
+    assert heard[2] < heard[0]
+    assert heard[-1] == 0
 
 
 async def test_a_pause_that_begins_while_ready_waits() -> None:
