@@ -13,7 +13,7 @@ from PIL import Image, ImageOps
 from workers.errors import ImageRefused
 from workers.session.events import Block
 
-__all__ = ["USUAL_SIDE", "Picture", "is_image", "prepared"]
+__all__ = ["USUAL_SIDE", "Picture", "is_image", "measured", "prepared"]
 
 USUAL_SIDE = 1568
 """Pixels of the long side: the API shrinks larger ones itself, after they were paid for on the wire."""
@@ -41,6 +41,15 @@ class Picture:
 def is_image(data: bytes) -> bool:
     """Tell by its first bytes whether a file is an image of a kind that the API takes."""
     return data.startswith(_MAGIC) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP")
+
+
+def measured(data: bytes) -> tuple[str, int, int]:
+    """Return media type, width and height (pixels) of an image that is not decoded. Raises ImageRefused."""
+    try:
+        with Image.open(io.BytesIO(data), formats=tuple(_KINDS)) as opened:
+            return f"image/{_KINDS[str(opened.format)]}", opened.width, opened.height
+    except Exception as error:  # as below
+        raise ImageRefused(f"it cannot be read ({type(error).__name__}: {error})") from error
 
 
 def prepared(data: bytes, side: int = USUAL_SIDE) -> Picture:

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from workers.rehearsal.history import Part
+from workers.rehearsal.image_rules import image
 from workers.rehearsal.refusal import EXTRA, MISSING, Body, Refusal
 from workers.rehearsal.tool_rules import TOOL_NAME
 
@@ -115,6 +116,8 @@ def content_blocks(part: Part) -> Iterator[Refusal]:
         yield from _allowed_in(part.role, block, where)
         if block["type"] == "text":
             yield from text_block(block, where, f"{where}: text content blocks must be non-empty")
+        elif block["type"] == "image":
+            yield from image(block, where)
         elif block["type"] == "tool_use":
             yield from _tool_use(block, where)
         elif block["type"] == "tool_result":
@@ -164,6 +167,9 @@ def _result_blocks(blocks: list[Any], where: str) -> Iterator[Refusal]:
         kind = block.get("type") if isinstance(block, dict) else None
         if kind not in _IN_A_RESULT:
             yield Refusal(f"{where}.{index}: Input tag {kind!r} does not match any of: {_IN_A_RESULT}")
+        elif kind == "image":
+            yield from block_fields(block, f"{where}.{index}")
+            yield from image(block, f"{where}.{index}")
         elif kind == "text":
             yield from block_fields(block, f"{where}.{index}")
             yield from text_block(block, f"{where}.{index}", "messages: text content blocks must be non-empty")

@@ -4,11 +4,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from workers.rehearsal import seal
-from workers.rehearsal.history import History, Part, blocks_of
+from workers.rehearsal.history import History, Part
 from workers.rehearsal.models import Model
 from workers.rehearsal.refusal import Body, Refusal
 
-__all__ = ["drops_moved_thinking", "ending", "images", "pairs", "prefix", "thinking_blocks", "unique_ids", "window"]
+__all__ = ["drops_moved_thinking", "ending", "pairs", "prefix", "thinking_blocks", "unique_ids", "window"]
 
 
 def pairs(history: History) -> Iterator[Refusal]:
@@ -122,20 +122,6 @@ def window(history: History, model: Model) -> Iterator[Refusal]:
     """The request fits into the model's context window."""
     if history.tokens > model.max_input_tokens:
         yield Refusal(f"prompt is too long: {history.tokens} tokens > {model.max_input_tokens} maximum")
-
-
-def images(history: History, model: Model) -> Iterator[Refusal]:
-    """Not more images than the model takes."""
-    most = 100 if model.max_input_tokens <= 200_000 else 600
-    count = sum(_images_in(block) for part in history.messages for block in part.blocks)
-    if count > most:
-        yield Refusal(f"messages: a request may hold at most {most} images; found {count}")
-
-
-def _images_in(block: Body) -> int:
-    if block["type"] == "image":
-        return 1
-    return sum(map(_images_in, blocks_of(block.get("content")))) if block["type"] == "tool_result" else 0
 
 
 def prefix(history: History, last: History, ends: tuple[int, ...]) -> Refusal | None:

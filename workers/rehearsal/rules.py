@@ -14,13 +14,13 @@ from workers.rehearsal.history import History
 from workers.rehearsal.history_rules import (
     drops_moved_thinking,
     ending,
-    images,
     pairs,
     prefix,
     thinking_blocks,
     unique_ids,
     window,
 )
+from workers.rehearsal.image_rules import images
 from workers.rehearsal.models import Model
 from workers.rehearsal.refusal import Body, Refusal, first
 from workers.rehearsal.request_rules import MAX_BYTES, envelope, fields, for_model, needs, system

@@ -6,8 +6,10 @@ import time
 from typing import Any
 
 import pytest
+from pictures import picture
 from rehearsal_stand import Raise, answered, call, result, script, text, user
 
+from workers.images import prepared
 from workers.rehearsal import Script
 
 SHOWN = {"type": "adaptive", "display": "summarized"}
@@ -256,7 +258,7 @@ async def test_units_are_answered_side_by_side(stand: Raise) -> None:
 async def test_tools_and_results_of_every_shape_are_taken(stand: Raise) -> None:
     """What an honest client sends passes: string and list results, images, errors, text after the results."""
     at = await stand({"blocks": [{"text": "hi"}], "repeat": 9})
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    image = prepared(picture()).block
     messages = [
         user("go"),
         assistant_calls := {"role": "assistant", "content": [text("running"), call("t1"), call("t2"), call("t3")]},

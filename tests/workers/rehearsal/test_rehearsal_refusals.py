@@ -1,10 +1,12 @@
 """Every refusal of the rehearsal, asked for through the SDK's client, and the honest neighbours that pass."""
 
+import base64
 from copy import deepcopy
 from typing import Any
 
 import anthropic
 import pytest
+from pictures import picture
 from rehearsal_stand import BASH, NOTE, Raise, Stand, answered, assistant, call, result, script, text, user
 
 from workers.rehearsal import rules
@@ -241,9 +243,60 @@ async def test_prompt_beyond_the_window(stand: Raise) -> None:
 async def test_too_many_images(stand: Raise) -> None:
     """A model with a small window takes 100 images, those inside tool results counted."""
     at = await stand(OK, models={"eyes": {"like": "claude-haiku-4-5", "max_input_tokens": 200_000}}, **LOOSE)
-    image = {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "aGk="}}
+    image = shot()
     await at.stream(talk(result(content=[image] * 60), *[image] * 40), model="eyes")
     await at.refused("100 images", "101", model="eyes", messages=talk(result(content=[image] * 61), *[image] * 40))
+
+
+def shot(width: int = 4, height: int = 4, **changes: Any) -> dict[str, Any]:
+    data = base64.b64encode(picture(size=(width, height), mode="1")).decode()
+    return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data, **changes}}
+
+
+@pytest.mark.parametrize(
+    ("words", "image"),
+    [
+        (["source: Input should be an object"], {"type": "image", "source": "shot.png"}),
+        (["source: Input tag None"], {"type": "image", "source": {}}),
+        (["source: Input tag 'disk'"], {"type": "image", "source": {"type": "disk"}}),
+        (["base64.data: Field required"], {"type": "image", "source": {"type": "base64", "media_type": "image/png"}}),
+        (["base64.name: Extra inputs"], shot(name="shot.png")),
+        (["base64.data: Input should be a valid string"], shot(data=None)),
+        (["base64.media_type: Input should be one of", "'image/webp'"], shot(media_type="image/bmp")),
+        (["invalid base64 data"], shot(data="not base64!!")),
+        (["invalid base64 data"], shot(data="é")),
+        (["Could not process image"], shot(data="aGk=")),
+        (["Could not process image"], shot(data="")),
+        (["does not match", "image/jpeg", "image/png"], shot(media_type="image/jpeg")),
+        (["dimensions exceed", "8000 pixels"], shot(8001, 2)),
+        (["dimensions exceed", "8000 pixels"], shot(2, 8001)),
+        (["url.url", "HTTP"], {"type": "image", "source": {"type": "url", "url": "file:///etc/passwd"}}),
+        (["image.size: Extra inputs"], {**shot(), "size": 4}),
+    ],
+)
+async def test_images(stand: Raise, words: list[str], image: dict[str, Any]) -> None:
+    """An image whose source, data, kind or size the API would not take is a 400 that names it, in results as well."""
+    at = await stand(OK)
+    await at.refused("messages.0.content.0", *words, messages=[user([image])])
+    await at.refused("messages.2.content.0.tool_result.content.0", *words, messages=talk(result(content=[image])))
+
+
+async def test_images_that_are_taken(stand: Raise) -> None:
+    """A side may have 8000 pixels; an image may be named by its address."""
+    at = await stand(OK, **LOOSE)
+    await at.stream([user([shot(8000, 2), shot(2, 8000)])])
+    await at.stream([user([{"type": "image", "source": {"type": "url", "url": "https://example.org/a.png"}}])])
+
+
+async def test_large_images_among_many(stand: Raise) -> None:
+    """Above twenty images no side may have more than 2000 pixels, wherever in the request the large one stands."""
+    at = await stand(OK, **LOOSE)
+    large, many = shot(3000, 2), [shot(2000, 2)] * 20
+    await at.stream(talk(result(content=many[:10]), *many[:10]))
+    await at.stream(talk(result(content=[large]), *many[:19]))
+    await at.stream(talk(result(content=many), many[0]))
+    words = "messages.2.content.0.tool_result.content.3", "many-image requests: 2000 pixels"
+    await at.refused(*words, messages=talk(result(content=[*many[:3], large]), *many[:17]))
 
 
 # --- where breakpoints may stand
