@@ -295,6 +295,23 @@ async def test_a_suspended_turn_goes_on_under_the_bundle_it_began_with(stand: St
     assert sent(at, 3)[1] == ["bash"]
 
 
+async def test_the_nights_policy_is_the_one_of_the_run_that_goes_on(stand: Stand) -> None:
+    """A rule that was made since holds beside the agent's own of the log; what a person approved runs all the same."""
+    asked = calls("bash", command="touch done")
+    again, removes = calls("bash", command="touch more"), calls("bash", command="rm done")
+    at = stand(agent_file("policy: {ask: ['bash: touch*'], deny: ['bash: rm*']}"), asked, again, removes, DONE)
+    report = await at.run()
+    assert (report.verdict, report.approval) == ("block", "bash: touch done")
+    write(at, agent_file())
+    strict = at.options["agent"].model_copy(update={"policy": (Rule(what="bash: touch*", then="deny"),)})
+    yes = Answered(text="", seq=report.pause_seq, approved=True)
+    report = await at.run(epoch=2, agent=strict, answers=(yes,))
+    assert report.verdict == "pass"
+    told = [content for content, _ in results(at)]
+    assert ["is denied" in words for words in told] == [False, True, True]
+    assert "bash: rm* is denied" in told[2]
+
+
 async def test_an_agents_own_policy_asks(stand: Stand) -> None:
     """`ask` of an agent's file suspends the turn although the night allows everything, also when the file is gone."""
     at = stand(agent_file("policy: {ask: ['bash: touch*']}"), MAKES, DONE)
