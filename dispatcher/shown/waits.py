@@ -1,5 +1,6 @@
 """Why a unit that could be next is not: what it comes after, and whether that is a person's turn."""
 
+from collections import deque
 from collections.abc import Mapping
 from dataclasses import replace
 
@@ -39,10 +40,25 @@ def waits(view: View) -> Mapping[str, str]:
 
 
 def _reason(unit: str, view: View) -> str:
-    bucket = view.state.bucket_of(unit)
-    if bucket is None:
-        return f"{unit} of an archived night, which the base does not hold: merge that night's branch"
-    if bucket is Bucket.blocked:
-        return f"{unit}, which is blocked and needs you"
-    behind = next((one for one in waits_for(unit, view) if view.state.bucket_of(one) is Bucket.blocked), None)
-    return f"{unit}, which waits for {behind}, which is blocked and needs you" if behind else unit
+    """Follow the chain to what needs a person, by the shortest way; who merely is not done yet is named alone."""
+    ways, seen = deque([(unit,)]), {unit}
+    while ways:
+        way = ways.popleft()
+        if trouble := _trouble(way[-1], view):
+            return f"{', which waits for '.join(way)}{trouble}"
+        behind = [one for one in waits_for(way[-1], view) if one not in seen]
+        ways.extend((*way, one) for one in behind)
+        seen.update(behind)
+    return unit
+
+
+def _trouble(unit: str, view: View) -> str:
+    """Return what of a unit only a person can put right, "" for nothing."""
+    match view.state.bucket_of(unit):
+        case Bucket.blocked:
+            return ", which is blocked and needs you"
+        case None if unit in view.archived:
+            return " of an archived night, which the base does not hold: merge that night's branch"
+        case None:
+            return ", which does not exist: add it, or take it out of `after`"
+    return ""

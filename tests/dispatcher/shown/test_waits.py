@@ -22,11 +22,13 @@ def view(units: dict[str, tuple[str, ...]], archived: dict[str, bool] | None = N
 
 def test_a_blocked_dependency_says_so_on_its_dependents() -> None:
     """Also at the end of a chain; what is only not done yet is named, and what waits for nothing is not."""
-    found = waits(view({"b": ("a",), "c": ("b",), "d": ("x",)}, open="b c d x", blocked="a"))
+    after = {"b": ("a",), "c": ("b",), "d": ("x", "c"), "e": ("x",)}
+    found = waits(view(after, open="b c d e x", blocked="a"))
     assert found == {
         "b": "waits for a, which is blocked and needs you",
         "c": "waits for b, which waits for a, which is blocked and needs you",
-        "d": "waits for x",
+        "d": "waits for x, c, which waits for b, which waits for a, which is blocked and needs you",
+        "e": "waits for x",
     }
 
 
@@ -35,3 +37,14 @@ def test_an_archived_unit_that_the_base_does_not_hold_is_a_persons_turn() -> Non
     assert waits(view({"b": ("old",)}, {"old": True}, open="b")) == {}
     (line,) = waits(view({"b": ("old",)}, {"old": False}, open="b")).values()
     assert line == "waits for old of an archived night, which the base does not hold: merge that night's branch"
+
+
+def test_a_unit_that_never_existed_is_not_called_archived() -> None:
+    """What comes after it waits for a person's edit; the end of a chain says so, too, and a circle ends."""
+    found = waits(view({"b": ("zz",), "c": ("b",), "d": ("e",), "e": ("d",)}, open="b c d e"))
+    assert found == {
+        "b": "waits for zz, which does not exist: add it, or take it out of `after`",
+        "c": "waits for b, which waits for zz, which does not exist: add it, or take it out of `after`",
+        "d": "waits for e",
+        "e": "waits for d",
+    }
