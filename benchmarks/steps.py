@@ -96,7 +96,7 @@ async def ours(client: ModelClient, agent: AgentOrder, folder: Path, unit: str, 
     loop = TurnLoop(
         session,
         agents=OneAgent(agent, system),
-        call=lambda model, request, asked, _ready: client.call(model, request, asked),
+        call=lambda model, request, asked, _ready, _on_broken: client.call(model, request, asked),
         workspace=Workspace(tree, base_environment(), "bench-steps"),
         gate=marks,
         hooks=hooks,

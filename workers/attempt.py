@@ -22,7 +22,7 @@ from worktrees.worktree import Worktrees
 from . import attachments, evidence, notes, prompt, reports, resume
 from .agents.loader import Agents, Learn, learn_nothing
 from .blocking import blocking
-from .errors import EpochRefused, ImageRefused, LeaseLost, LogError, LogWriteFailed
+from .errors import EpochRefused, ImageRefused, LeaseLost, LogAlreadyOwned, LogError, LogWriteFailed
 from .gate import LeaseGate
 from .lease import HeldLease, boottime
 from .model.patience import Waits
@@ -34,6 +34,7 @@ from .session.session import Session
 from .tools import Workspace
 from .turn.hooks import attached
 from .turn.loop import Ended, ModelCall, Progress, TurnLoop
+from .turn.stops import WINDOW_FULL
 from .verify import headline
 from .workplace import Workplace
 
@@ -42,6 +43,14 @@ __all__ = ["Job", "attempt"]
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EROFS})
 _discovering = threading.Lock()
 _discover = cache(Repository.discover)
+_WINDOW_FULL = (
+    "the model's context window is full, and a summary of the session did not make enough room: shorten the goal or "
+    "the instructions, or take a model with a larger window"
+)
+_UNPRICED = (
+    "this attempt cannot go on under a money limit: {what} is unknown; `overnight retry` begins a new one on the "
+    "config's model"
+)
 _RELEASES: dict[str, ReleaseReason] = {
     "auth": "key",
     "spend_limit": "spend",
@@ -83,14 +92,14 @@ async def attempt(job: Job) -> Report | None:
         lock.acquire(f"{order.task_id} {job.lease.holder}")
     except LockBusy:
         return reports.release(order, "busy", "another process on this host still holds the unit")
-    except OSError as error:
+    except (OSError, DiskError) as error:
         return reports.release(order, "disk", str(error))
     try:
         return await _under_lock(job)
     except (EpochRefused, LeaseLost):
         return None
-    except LogWriteFailed as error:
-        return reports.release(order, "disk", str(error))
+    except LogError as error:
+        return _without_log(order, error)
     except DiskError as error:  # of the disk, or of a path that an agent has ruined: that is the unit's own trouble
         if isinstance(error.__cause__, OSError) and error.__cause__.errno not in _FULL:
             raise
@@ -101,6 +110,22 @@ async def attempt(job: Job) -> Report | None:
         return reports.release(order, "disk", f"{error.strerror}: {error.filename or places.unit_dir}")
     finally:
         lock.release()
+
+
+def _without_log(order: UnitOrder, error: LogError) -> Report:
+    """Return what is said of a hand-out whose log cannot be written, or not even read: then it holds no verdict either.
+
+    What was promised is damaged then, and a person must say how it goes on. The state file has room for the beginning.
+    """
+    if isinstance(error, LogWriteFailed):
+        return reports.release(order, "disk", str(error))
+    if isinstance(error, LogAlreadyOwned):
+        return reports.release(order, "busy", str(error))
+    said = (
+        f"its session: {error.message}. `overnight unblock {order.unit}` then goes on with it; `overnight retry "
+        f"{order.unit}` begins a new attempt instead. The log is {error.path}"
+    )
+    return reports.release(order, "session", said)
 
 
 async def _under_lock(job: Job) -> Report | None:
@@ -252,8 +277,12 @@ class _Attempt:
                 return await self._goal()
             case resume.Suspended(pause, seq, None):
                 return self._report("block", pause=pause, pause_seq=seq)
+            case resume.Suspended() if model := self.agents.unpriced(self.session):
+                return self._report("block", note=_UNPRICED.format(what=f"the price of {model!r}, its model,"))
             case resume.Suspended(pause, _, answer) if answer is not None:
                 return await self._judge(await loop.resume(pause, answer, gone))
+            case resume.CutShort(error) if error == WINDOW_FULL or not rebuilt:
+                return await self._judge(Ended("max-tokens", facts={"error": error}))
             case resume.Unverified() | resume.CutShort() if rebuilt:
                 return prompt.runtime(gone)
             case resume.Unverified():
@@ -262,8 +291,6 @@ class _Attempt:
                 return await self._next_round(result)
             case resume.Verified():  # under a digest that is no longer in force
                 return await self._verify()
-            case resume.CutShort():
-                return await self._judge(Ended("max-tokens"))
             case _:
                 failed = where.failed if isinstance(where, resume.Forked) else None
                 is_new = rebuilt or isinstance(where, resume.Forked)
@@ -286,6 +313,8 @@ class _Attempt:
             case "suspended":
                 await self._keep()  # the answer may come on another day, to another tree
                 return self._report("block", pause=ended.pause, pause_seq=ended.pause_seq)
+            case "max-tokens" if ended.facts.get("error") == WINDOW_FULL:
+                return self._report("block", note=_WINDOW_FULL)
             case "max-tokens" if self._rounds_used() < self.order.rounds:
                 return prompt.cut_short()
             case "max-tokens":
@@ -297,11 +326,15 @@ class _Attempt:
 
     async def _aborted(self, cause: str) -> Report:
         """Keep the work of a turn that was asked to stop, and say why it stopped."""
-        if cause in ("budget", "time"):
+        if cause == "time" or (cause == "budget" and self.order.budget_of == "unit"):
             return await self._out_of(cause)
         await self._keep()
+        if cause == "budget":  # the unit has something left: it goes on when there is money again
+            return await self._let_go("budget", f"the {self.order.budget_of}'s money is used up")
         if cause == "cancelled by a person":
             return self._report("block", note=cause)
+        if cause == "price":
+            return self._report("block", note=_UNPRICED.format(what="what its calls cost"))
         return await self._let_go("shutdown" if cause == "shutdown" else "stopped", "")
 
     async def _broken(self, ended: Ended) -> Report:

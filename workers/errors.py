@@ -3,6 +3,7 @@
 WorkersError
 ├── LogError                    path: the log it happened to
 │   ├── LogCorrupt              line, offset: a bad line *before* the tail, a gap or a repeat in seq
+│   │   └── LogTooNew           the file is whole, and a newer version wrote a line that must be understood
 │   ├── LogWriteFailed          a write or fsync failed: the log is closed for writing, never retried
 │   └── LogAlreadyOwned         holder: somebody else has the right to write
 │       └── SessionAlreadyOwnedError   the same, of a session (spec L6)
@@ -18,7 +19,7 @@ WorkersError
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import ClassVar, Literal
 
 __all__ = [
     "BundleFileError",
@@ -29,6 +30,7 @@ __all__ = [
     "LogAlreadyOwned",
     "LogCorrupt",
     "LogError",
+    "LogTooNew",
     "LogWriteFailed",
     "ModelError",
     "ModelErrorKind",
@@ -49,18 +51,25 @@ class LogError(WorkersError):
     def __init__(self, path: Path, message: str) -> None:
         super().__init__(f"{path}: {message}")
         self.path = path
+        self.message = message
 
 
 class LogCorrupt(LogError):
     """A log that must not be loaded: a bad line before the tail, or a gap or repeat in `seq`."""
 
+    remedy: ClassVar[str] = "Restore the file from a backup"
+
     def __init__(self, path: Path, *, line: int, offset: int, reason: str) -> None:
-        super().__init__(
-            path, f"line {line} (byte {offset}) {reason}; nothing was written. Restore the file from a backup"
-        )
+        super().__init__(path, f"line {line} (byte {offset}) {reason}; nothing was written. {self.remedy}")
         self.line = line
         self.offset = offset
         self.reason = reason
+
+
+class LogTooNew(LogCorrupt):
+    """A log that only a newer version understands: nothing is wrong with the file, so no backup would help."""
+
+    remedy = "Use the overnight that wrote it, or a newer one"
 
 
 class LogWriteFailed(LogError):

@@ -15,7 +15,7 @@ __all__ = ["LeaseGate"]
 
 @dataclass
 class LeaseGate(Gate):
-    """Asks the lease before every effect. `budget` in dollars, `deadline` in boottime, `fence` in seconds.
+    """Asks the lease before every effect. `budget`: dollars (None: no limit); `deadline`: boottime; `fence`: seconds.
 
     What the unit has waited for its model does not count against the deadline.
     """
@@ -42,9 +42,11 @@ class LeaseGate(Gate):
             raise Cancelled(self.lease.asked_to_stop)
         if boottime() >= self.deadline + self.waits.total:
             raise Cancelled("time")
-        spent = self.state.cost if self.state else None
-        if self.budget is not None and spent is not None and spent >= self.budget:
-            raise Cancelled("budget")
+        if self.budget is not None and self.state is not None:
+            if self.state.cost is None:  # a limit that nobody can measure lets nothing through
+                raise Cancelled("price")
+            if self.state.cost >= self.budget:
+                raise Cancelled("budget")
         await self.before_effect()
 
     async def before_effect(self) -> None:

@@ -23,7 +23,7 @@ from worktrees.errors import DiskError
 from . import places, reports
 from .attempt import Job, attempt
 from .lease import Beater, HeldLease, LeaseTable, boottime
-from .model.assembly import Answer
+from .model.assembly import Answer, Broken
 from .model.catalog import Parameters
 from .model.limiter import Limiter
 from .model.patience import Waits
@@ -150,8 +150,12 @@ class Host:
     def _caller(self, agent: AgentOrder, waits: Waits) -> ModelCall:
         """Return the model call of one unit: the process's shared client, behind the fleet's one limiter."""
 
-        async def call(model: str, request: Request, parameters: Parameters, ready: Ready) -> Answer:
-            return await self._models.call(agent, model, request, parameters, waits=waits, ready=ready)
+        async def call(
+            model: str, request: Request, parameters: Parameters, ready: Ready, on_broken: Callable[[Broken], None]
+        ) -> Answer:
+            return await self._models.call(
+                agent, model, request, parameters, waits=waits, ready=ready, on_broken=on_broken
+            )
 
         return call
 

@@ -21,7 +21,7 @@ __all__ = [
 ]
 
 Verdict = Literal["pass", "fail", "block"]
-ReleaseReason = Literal["stopped", "busy", "disk", "shutdown", "model", "key", "spend"]
+ReleaseReason = Literal["stopped", "busy", "disk", "shutdown", "model", "key", "spend", "session", "budget"]
 
 
 class Wire(BaseModel):
@@ -156,7 +156,10 @@ class _HandOut(Wire):
 
 
 class UnitOrder(_HandOut):
-    """One hand-out of one unit. `attempt` and `epoch` come from the journal alone (protocol rule 1)."""
+    """One hand-out of one unit. `attempt` and `epoch` come from the journal alone (protocol rule 1).
+
+    `budget_of` says whose limit `budget` is: the end of a run's or a night's money is no failure of the unit.
+    """
 
     version: Literal[1] = 1
     attempt: int = Field(ge=1)
@@ -171,6 +174,7 @@ class UnitOrder(_HandOut):
     verify: VerifyOrder
     rounds: int
     budget: Decimal | None
+    budget_of: Literal["unit", "run", "night"] = "unit"
     seconds: float
     fence: float = 5.0
     notes: tuple[str, ...] = ()
@@ -214,7 +218,10 @@ class UnitReport(_Report):
 
 
 class Release(_Report):
-    """The unit goes back as it was: no verdict, no attempt spent (protocol rule 13)."""
+    """The unit goes back as it was: no verdict, no attempt spent (protocol rule 13).
+
+    With the reason `session` it waits for a person: its log cannot be read, and so holds no verdict either (rule 14).
+    """
 
     kind: Literal["release"] = "release"
     reason: ReleaseReason

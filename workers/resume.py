@@ -55,7 +55,9 @@ class Interrupted:
 
 @dataclass(frozen=True, slots=True)
 class CutShort:
-    """The last turn hit the model's output limit: the next one is told why (spec A15)."""
+    """The last turn hit a limit of the model: its output's, which the next turn is told (spec A15), or its window's."""
+
+    error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,8 +144,8 @@ def _progress(history: Sequence[Any]) -> Standing:
                 pass  # cut off before its message was stored: that turn never was, and its message is still due
             case ev.TurnEnd(reason="completed"):
                 return Unverified()
-            case ev.TurnEnd(reason="max-tokens"):
-                return CutShort()
+            case ev.TurnEnd(reason="max-tokens", facts=facts):
+                return CutShort(str(facts.get("error", "")))
             case ev.TurnEnd():
                 return Interrupted()
             case _:

@@ -1,7 +1,7 @@
 """What a night has cost, call by call, from the session logs, and whether the journal has booked the same. Pure.
 
-Answers, compactions and thinking summaries are calls alike (spec A7). What a fork copied was paid for by the attempt
-that it came from. A price that nobody knows is counted as unknown, never as nothing.
+Answers, compactions, thinking summaries and calls that broke off are calls alike (spec A7). What a fork copied was
+paid for by the attempt that it came from. A price that nobody knows is counted as unknown, never as nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -17,6 +17,7 @@ from workers.session.fork import own
 
 __all__ = ["BY", "By", "Call", "Sum", "calls_of", "calls_of_night", "differences", "grouped"]
 
+What = Literal["answer", "compaction", "thinking summary", "broken call"]
 By = Literal["unit", "turn", "model", "night"]
 
 
@@ -28,7 +29,7 @@ class Call:
     unit: str
     attempt: int
     turn: int
-    what: Literal["answer", "compaction", "thinking summary"]
+    what: What
     model: str
     usage: ev.Usage
     cost: Decimal | None
@@ -98,12 +99,14 @@ def calls_of(history: Sequence[Any], night: str, unit: str, attempt: int) -> Ite
             yield Call(night, unit, attempt, turn, what, named, event.usage, event.cost, event.request_id)
 
 
-def _what(event: Any) -> Literal["answer", "compaction", "thinking summary"] | None:
+def _what(event: Any) -> What | None:
     match event:
         case ev.AssistantMessage():
             return "answer"
         case ev.Compaction():  # one of version 1 has no model: it was no call
             return "compaction" if event.model else None
+        case ev.CallBroken():
+            return "broken call"
         case _:
             return "thinking summary"
 

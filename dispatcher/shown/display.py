@@ -14,6 +14,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from dispatcher.shown.counted import dollars
 from dispatcher.state import Bucket, one_line
 
 __all__ = ["Display", "JsonDisplay", "LiveDisplay", "PlainDisplay", "Row", "Snapshot", "choose", "safe", "style_of"]
@@ -38,13 +39,15 @@ class Snapshot:
     limit: Decimal | None
     until: datetime | None
     rows: Sequence[Row]
+    is_partly_unknown: bool = False
 
     def headline(self) -> str:
         """Return the line that says how the night stands."""
         buckets = "   ".join(
             f"{bucket} {self.counts[bucket]}" for bucket in (Bucket.open, Bucket.tried, Bucket.passed, Bucket.blocked)
         )
-        money = f"${self.spent:.2f}" + ("" if self.limit is None else f" of ${self.limit}")
+        money = dollars(f"{self.spent:.2f}", is_partly_unknown=self.is_partly_unknown)
+        money += "" if self.limit is None else f" of ${self.limit}"
         until = "" if self.until is None else f"   until {self.until:%H:%M}"
         return f"{buckets}      {money}{until}"
 

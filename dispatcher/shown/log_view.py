@@ -33,7 +33,8 @@ class LogView:
         if self._wanted not in (None, self._turn):
             return
         if self._as_json:
-            yield json.dumps({"seq": seq, "time": time, "type": event.type, "data": _without_thinking(event)})
+            kind, data = event.stored()
+            yield json.dumps({"seq": seq, "time": time, "type": kind, "data": _without_thinking(event, data)})
             return
         number = "+" if seq is None else str(seq)
         for line in lines_of_event(event, is_unseen=is_unseen):
@@ -53,7 +54,7 @@ class LogView:
                 self._own_turns += 1
             case ev.StepStart():
                 self._steps += 1
-            case ev.AssistantMessage() | ev.Compaction() | ev.ThinkingSummary() if is_paid(event):
+            case _ if is_paid(event):
                 self._cost = None if event.cost is None or self._cost is None else self._cost + event.cost
             case ev.SessionFork():
                 self._own_turns, self._steps, self._cost = 0, 0, Decimal(0)
@@ -61,9 +62,8 @@ class LogView:
                 pass
 
 
-def _without_thinking(event: Any) -> dict[str, Any]:
+def _without_thinking(event: Any, data: dict[str, Any]) -> dict[str, Any]:
     """Raw reasoning never leaves the runtime (spec A5)."""
-    data: dict[str, Any] = event.data()
     if isinstance(event, ev.AssistantMessage):
         data["content"] = [block for block in data["content"] if "thinking" not in block["type"]]
     return data

@@ -84,7 +84,7 @@ class AttemptStand:
         return UnitOrder(**given)
 
     def _call(self) -> Callable[..., Any]:
-        return lambda model, asked, how, _ready: self.client.call(model, asked, how)
+        return lambda model, asked, how, _ready, on_broken: self.client.call(model, asked, how, on_broken=on_broken)
 
     def hear(self) -> None:
         """Let the attempt notice that its lease has changed."""

@@ -15,7 +15,7 @@ import pytest
 from attempt_stand import AttemptStand, Killed
 
 from workers.model.client import ModelClient
-from workers.orders import AgentOrder, Answered, Release, Rule, UnitReport
+from workers.orders import AgentOrder, Answered, Price, Release, Rule, UnitReport
 from workers.session import events as ev
 from workers.session.repair import UNKNOWN_OUTCOME, interrupted_turn_closers
 from workers.session.session import Session
@@ -136,6 +136,50 @@ async def test_a_question_and_its_answer(stand: Stand) -> None:
     assert len(at.server.requests) == 3
     results = at.server.requests[1].body["messages"][-1]["content"]
     assert [block["content"] for block in results] == ["(no output)", "The second."]
+
+
+MYSTERY = AgentOrder(
+    model="rehearsal-plain",
+    price=Price(input=Decimal(3), output=Decimal(15), cache_read=Decimal(3), cache_write=Decimal(3)),
+)
+NOTHING_CACHED = {"cache_creation_input_tokens": 0, "cache_read_input_tokens": 0}
+DEAR = {"usage": {"input_tokens": 0, "output_tokens": 2_000_000, **NOTHING_CACHED}}
+
+
+async def test_a_paused_turn_keeps_its_price(stand: Stand) -> None:
+    """The config names another model by the time of the answer: the turn goes on on its own, at its own price."""
+    at = stand(ASKS, step(bash("true"), **DEAR), DONE)
+    there = {"base_url": at.server.url}
+    report = await at.run(agent=MYSTERY.model_copy(update=there), budget=Decimal(5))
+    assert report.question == "Which?"
+    report = await at.run(
+        agent=AgentOrder(model="claude-sonnet-5-5", **there),
+        budget=Decimal(5),
+        epoch=2,
+        answers=(Answered(text="This.", seq=report.pause_seq),),
+    )
+    assert (report.verdict, report.note) == ("fail", "unit limit $5")
+    assert [request.body["model"] for request in at.server.requests] == ["rehearsal-plain"] * 2
+    assert Decimal(30) < report.cost < Decimal(31)
+
+
+async def test_a_paused_turn_whose_price_nobody_knows(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A log of a version that did not note it: under a money limit nothing is called, and a person hears why."""
+    at = stand(ASKS, MAKES, DONE)
+    there = {"base_url": at.server.url}
+    with monkeypatch.context() as patched:
+        patched.setattr("workers.turn.loop.price_of", lambda *_: None)
+        report = await at.run(agent=MYSTERY.model_copy(update=there))
+    said = {
+        "answers": (Answered(text="This.", seq=report.pause_seq),),
+        "agent": AgentOrder(model="claude-sonnet-5-5", **there),
+    }
+    refused = await at.run(epoch=2, **said)
+    assert (refused.verdict, refused.question) == ("block", None)
+    assert "'rehearsal-plain'" in refused.note
+    assert "overnight retry" in refused.note
+    assert len(at.server.requests) == 1
+    assert (await at.run(epoch=3, **said, budget=None)).verdict == "pass"  # no limit, nothing to measure
 
 
 PROTECTED = {"protect": ("tests/**",), "run": "sh tests/test_a.sh"}
@@ -483,11 +527,30 @@ async def test_out_of_money(stand: Stand, steps: list[dict[str, Any]]) -> None:
     assert len(at.of(ev.Checkpoint)) == len(at.of(ev.VerifyResult)) + 1
 
 
-async def test_an_unknown_price_has_no_limit(stand: Stand) -> None:
-    """Where the price is unknown the cost is None and the limit means nothing."""
-    at = stand(MAKES, DONE, model="rehearsal-plain", budget=Decimal("0.01"))
+async def test_out_of_the_runs_money(stand: Stand) -> None:
+    """That is no failure: the work is kept, the unit handed back, and with more money the same session goes on."""
+    at = stand(step(bash("touch kept"), usage=DOLLARS), MAKES, DONE)
+    report = await at.run(budget=Decimal(2), budget_of="run")
+    assert isinstance(report, Release)
+    assert (report.reason, report.detail, report.cost) == ("budget", "the run's money is used up", Decimal(2))
+    assert len(at.of(ev.Checkpoint)) == 1
+    more = await at.run(epoch=2, budget=Decimal(5))
+    assert (more.verdict, len(at.server.requests)) == ("pass", 3)
+
+
+async def test_an_unknown_price_without_a_limit(stand: Stand) -> None:
+    """The cost is None, and all goes on."""
+    at = stand(MAKES, DONE, model="rehearsal-plain", budget=None)
     report = await at.run()
     assert (report.verdict, report.cost) == ("pass", None)
+
+
+async def test_an_unknown_price_under_a_limit(stand: Stand) -> None:
+    """No call follows the first that has no price: the limit would mean nothing."""
+    at = stand(MAKES, DONE, model="rehearsal-plain", budget=Decimal("0.01"))
+    report = await at.run()
+    assert (report.verdict, report.steps) == ("block", 1)
+    assert "what its calls cost is unknown" in report.note
 
 
 async def test_out_of_time(stand: Stand) -> None:

@@ -17,6 +17,7 @@ from workers.resume import (
 )
 from workers.session import events as ev
 from workers.session.repair import interrupted_turn_closers
+from workers.turn.stops import WINDOW_FULL
 
 START = ev.SessionStart(night="n", unit="u", attempt=1, base="b", digest="d", model="m", system=[], tools=[])
 CLAIM = ev.Claim(epoch=1, holder="h")
@@ -34,8 +35,8 @@ COMPLETED = [*BEGUN, DONE, ev.StepEnd(step=1), ev.TurnEnd(turn=1, reason="comple
 SUSPENDED = [*BEGUN, ASKING, PAUSE]
 
 
-def ended(reason: str) -> list[Any]:
-    return [*COMPLETED[:-1], ev.TurnEnd(turn=1, reason=reason)]
+def ended(reason: str, **facts: Any) -> list[Any]:
+    return [*COMPLETED[:-1], ev.TurnEnd(turn=1, reason=reason, facts=facts)]
 
 
 def verified(passed: bool) -> ev.VerifyResult:
@@ -59,6 +60,7 @@ def reported(verdict: Any = "pass", **more: Any) -> ev.Report:
         ([*COMPLETED, verified(True)], Verified(verified(True))),
         ([*COMPLETED, verified(False), CLAIM], Verified(verified(False))),
         (ended("max-tokens"), CutShort()),
+        (ended("max-tokens", error=WINDOW_FULL), CutShort(WINDOW_FULL)),
         (ended("aborted"), Interrupted()),
         (ended("error"), Interrupted()),
         (ended("interrupted"), Interrupted()),

@@ -23,6 +23,7 @@ V1_TYPES = {
     *("session/start", "claim", "setup/result", "turn/start", "turn/end", "step/start", "step/end", "user/message"),
     *("assistant/message", "tool/call", "tool/result", "pause", "resume", "checkpoint", "verify/result", "report"),
     *("compaction", "session/fork", "log/torn", "agent", "images/drop", "tasks/write", "thinking/summary"),
+    "call/broken",
 }
 
 START = ev.SessionStart(

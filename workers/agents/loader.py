@@ -10,7 +10,7 @@ from workers import policy, prompt
 from workers.blocking import blocking
 from workers.errors import BundleFileError
 from workers.model.catalog import price_of
-from workers.orders import AgentOrder, Rule, UnitOrder
+from workers.orders import AgentOrder, Price, Rule, UnitOrder
 from workers.session import events as ev
 from workers.session.session import Session
 from workers.tools import Tool, built_in
@@ -58,13 +58,25 @@ class Agents:
         start = session.events[0]
         name, model, effort = (start.agent, start.model, start.effort) if found is None else _named(found)
         rules, problem = ((), "") if found is None else (found.rules, found.problem)
-        agent = on_model(self._order.agent, model).model_copy(
-            update={"name": name, "effort": effort, "policy": joined(self._order.agent.policy, rules)}
-        )
+        agent = on_model(self._order.agent, model)
+        price = self._price_in_force(session, model)
+        policy = joined(self._order.agent.policy, rules)
+        agent = agent.model_copy(update={"name": name, "effort": effort, "policy": policy, "price": price})
         known = built_in(_Shelf(self._root, name))
         names = [tool["name"] for tool in session.surface.tools]
         tools = {name: known[name] for name in names if name in known}
         return Bundle(agent, session.surface.system, tools, problem, rules)
+
+    def unpriced(self, session: Session) -> str:
+        """Return the model of a session whose price nobody knows though money is limited; "" where there is none."""
+        agent = self.logged(session).agent
+        return agent.model if self._order.budget is not None and price_of(agent) is None else ""
+
+    def _price_in_force(self, session: Session, model: str) -> Price | None:
+        """Return what the model of the session's last turn costs: a person's newest word on it, else the turn's own."""
+        order, turn = self._order.agent, session.last(ev.TurnStart)
+        newest = order.price if model == order.model else None
+        return newest or (None if turn is None else turn.price) or on_model(order, model).price
 
     def invoked(self, goal: str) -> list[tuple[str, str]]:
         """Return names and instructions of the skills that a goal calls for as `/slug` (spec A25). Blocks."""

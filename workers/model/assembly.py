@@ -14,7 +14,7 @@ from workers.errors import ModelError
 from workers.sendable import sendable
 from workers.session.events import Block, Usage
 
-__all__ = ["Answer", "Assembly"]
+__all__ = ["Answer", "Assembly", "Broken"]
 
 _USAGE_FIELDS = tuple(Usage.model_fields)
 _HOUR = "cache_creation_1h_input_tokens"
@@ -35,6 +35,18 @@ class Answer:
     stop_details: dict[str, Any] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """A call that began to answer and never came to a whole answer: what it used, as far as its stream had told.
+
+    Whoever is asked to answer is paid, also for what is thrown away.
+    """
+
+    usage: Usage
+    request_id: str
+    why: str
+
+
 @dataclass
 class Assembly:
     """The blocks of a stream in the making. Whatever `see` raises means that the stream was malformed."""
@@ -45,6 +57,7 @@ class Assembly:
     stop_reason: str | None = None
     stop_details: dict[str, Any] = field(default_factory=dict)
     stopped: bool = False
+    request_id: str = ""
 
     def see(self, event: Any) -> None:
         """Take in one event of the stream."""
@@ -87,10 +100,15 @@ class Assembly:
         if hour is not None and _HOUR in _USAGE_FIELDS:
             self.usage[_HOUR] = hour
 
-    def finish(self, request_id: str) -> Answer:
+    def broken(self, why: str) -> Broken | None:
+        """Return what an answer has used that never became whole; None where its stream had not told of anything."""
+        return Broken(Usage(**self.usage), self.request_id, why) if any(self.usage.values()) else None
+
+    def finish(self) -> Answer:
         """Return the answer. Raises ModelError (transient) when it is not whole."""
         if not self.stopped or self.stop_reason is None:
-            raise ModelError("transient", "the answer's stream ended before the answer did", request_id=request_id)
+            message = "the answer's stream ended before the answer did"
+            raise ModelError("transient", message, request_id=self.request_id)
         unreadable = {}
         for index, block in enumerate(self.blocks):
             if block["type"] == "tool_use":
@@ -102,7 +120,7 @@ class Assembly:
                 block["text"] = sendable(block["text"])
         content = [block for block in self.blocks if not _is_empty(block)]
         return Answer(
-            content, self.stop_reason, Usage(**self.usage), request_id, unreadable, stop_details=self.stop_details
+            content, self.stop_reason, Usage(**self.usage), self.request_id, unreadable, stop_details=self.stop_details
         )
 
 

@@ -6,6 +6,7 @@ The SDK's own retries are off: they cannot be cancelled or capped (facts: the SD
 import asyncio
 import os
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import anthropic
@@ -16,7 +17,7 @@ from workers.errors import ModelError
 from workers.orders import AgentOrder
 from workers.session.surface import Request
 
-from .assembly import Answer, Assembly
+from .assembly import Answer, Assembly, Broken
 from .catalog import Card, Parameters, card, described
 from .failures import broken_stream, from_status, no_connection
 from .headroom import Headroom, read_headroom
@@ -89,39 +90,46 @@ class ModelClient:
         *,
         on_text: Callable[[str], None] | None = None,
         on_headroom: Callable[[Headroom], None] | None = None,
+        on_broken: Callable[[Broken], None] | None = None,
     ) -> Answer:
         """Make one streamed call. Cancelling the task closes the connection at once (spec A10).
 
-        `on_headroom` hears, as soon as the answer begins, when little is left of the endpoint's limits. A refused key
-        that `key_command` gave is asked for once more: it may be one that expires. Raises ModelError for everything
-        that is no whole answer.
+        `on_headroom` hears, as soon as the answer begins, when little is left of the endpoint's limits; `on_broken`
+        what a call has used that failed or was cancelled in the middle of its answer. A refused key that `key_command`
+        gave is asked for once more: it may be one that expires. Raises ModelError for everything that is no whole
+        answer.
         """
         key = self._key
+        ears = _Ears(on_text, on_headroom, on_broken)
         try:
-            return await self._call(model, request, parameters, on_text, on_headroom)
+            return await self._call(model, request, parameters, ears)
         except ModelError as error:
             if error.kind != "auth" or not await self._renew(key):
                 raise
-        return await self._call(model, request, parameters, on_text, on_headroom)
+        return await self._call(model, request, parameters, ears)
 
-    async def _call(
-        self,
-        model: str,
-        request: Request,
-        parameters: Parameters,
-        on_text: Callable[[str], None] | None,
-        on_headroom: Callable[[Headroom], None] | None,
-    ) -> Answer:
-        optional = {"thinking": parameters.thinking, "output_config": parameters.output_config}
-        fields = {"model": model, "max_tokens": parameters.max_tokens, "stream": True}
-        fields |= {name: value for name, value in optional.items() if value is not None}
+    async def _call(self, model: str, request: Request, parameters: Parameters, ears: "_Ears") -> Answer:
+        assembly = Assembly()
+        try:
+            await self._stream(assembly, request, _fields(model, parameters), ears)
+            return assembly.finish()
+        except BaseException as error:
+            why = str(error) if isinstance(error, ModelError) else "cancelled"
+            broken = assembly.broken(why)
+            if ears.broken is not None and broken is not None:
+                ears.broken(broken)
+            raise
+
+    async def _stream(self, assembly: Assembly, request: Request, fields: dict[str, Any], ears: "_Ears") -> None:
+        """Take in one answer's stream. Raises ModelError."""
         try:
             stream = await self._open_stream(request, fields)
             async with stream:
-                headroom = read_headroom(stream.response.headers.raw) if on_headroom else None
-                if on_headroom and headroom is not None:
-                    on_headroom(headroom)
-                return await self._assemble(stream, on_text)
+                assembly.request_id = stream.response.headers.get("request-id", "")
+                headroom = read_headroom(stream.response.headers.raw) if ears.headroom else None
+                if ears.headroom and headroom is not None:
+                    ears.headroom(headroom)
+                await self._assemble(assembly, stream, ears.text)
         except ModelError:
             raise
         except Exception as error:
@@ -140,15 +148,13 @@ class ModelClient:
             stream_cls=anthropic.AsyncStream[anthropic.types.RawMessageStreamEvent],
         )
 
-    async def _assemble(self, stream: Any, on_text: Callable[[str], None] | None) -> Answer:
-        assembly = Assembly()
+    async def _assemble(self, assembly: Assembly, stream: Any, on_text: Callable[[str], None] | None) -> None:
         async with asyncio.timeout(self._stall) as stall:
             async for event in stream:
                 stall.reschedule(asyncio.get_running_loop().time() + self._stall)
                 assembly.see(event)
                 if on_text and event.type == "content_block_delta" and event.delta.type == "text_delta":
                     on_text(event.delta.text)
-        return assembly.finish(stream.response.headers.get("request-id", ""))
 
     async def _renew(self, refused: str | None) -> bool:
         """Run `key_command` again; tell whether there is another key now. The connections stay."""
@@ -179,6 +185,22 @@ class ModelClient:
                 return ModelError("auth", f"the model's key cannot be read: {error}")
             case _:
                 return ModelError("transient", f"the model call failed: {type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Ears:
+    """Who hears of what while a call goes on; see `ModelClient.call`."""
+
+    text: Callable[[str], None] | None
+    headroom: Callable[[Headroom], None] | None
+    broken: Callable[[Broken], None] | None
+
+
+def _fields(model: str, parameters: Parameters) -> dict[str, Any]:
+    """Return what a request's body says beside its content."""
+    optional = {"thinking": parameters.thinking, "output_config": parameters.output_config}
+    fields = {"model": model, "max_tokens": parameters.max_tokens, "stream": True}
+    return fields | {name: value for name, value in optional.items() if value is not None}
 
 
 def _open(agent: AgentOrder, key: str | None, timeout: httpx2.Timeout) -> Any:

@@ -8,7 +8,7 @@ from workers.errors import ModelError
 from workers.orders import AgentOrder
 from workers.session.surface import Request
 
-from .assembly import Answer
+from .assembly import Answer, Broken
 from .catalog import Parameters, card_of, is_learned, learn
 from .client import ModelClient
 from .limiter import Limiter
@@ -36,11 +36,18 @@ class Pool:
         *,
         waits: Waits | None = None,
         ready: Callable[[], Awaitable[None]] | None = None,
+        on_broken: Callable[[Broken], None] | None = None,
     ) -> Answer:
-        """Return the answer of the agent's endpoint, tried again as long as that makes sense. Raises ModelError."""
+        """Return the answer of the agent's endpoint, tried again as long as that makes sense. Raises ModelError.
+
+        `on_broken` hears of every try that was begun to be answered in vain.
+        """
         client, patience = await self._open(agent)
+        heed = patience.door.heed
         return await patience.call(
-            lambda: client.call(model, request, parameters, on_headroom=patience.door.heed), waits=waits, ready=ready
+            lambda: client.call(model, request, parameters, on_headroom=heed, on_broken=on_broken),
+            waits=waits,
+            ready=ready,
         )
 
     async def learn(self, agent: AgentOrder) -> None:

@@ -1,4 +1,4 @@
-"""What a session has cost, call by call: answers, summaries and compactions alike (spec A7). Pure."""
+"""What a session has cost, call by call: answers, summaries, compactions and broken calls alike (spec A7). Pure."""
 
 from collections.abc import Sequence
 from decimal import Decimal
@@ -9,7 +9,7 @@ from .fork import own
 
 __all__ = ["PAID", "is_paid", "spent"]
 
-PAID = (ev.AssistantMessage, ev.Compaction, ev.ThinkingSummary)
+PAID = (ev.AssistantMessage, ev.Compaction, ev.ThinkingSummary, ev.CallBroken)
 """The events that a call's usage and cost stand in."""
 
 

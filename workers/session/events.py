@@ -13,12 +13,13 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from workers.orders import Rule
+from workers.orders import Price, Rule
 
 __all__ = [
     "AgentLoaded",
     "AssistantMessage",
     "Block",
+    "CallBroken",
     "Checkpoint",
     "Claim",
     "Compaction",
@@ -43,10 +44,15 @@ __all__ = [
     "Usage",
     "UserMessage",
     "VerifyResult",
+    "WrittenByNewer",
     "load",
 ]
 
 Block = dict[str, Any]
+
+
+class WrittenByNewer(ValueError):
+    """A newer version wrote this, and a reader that skips it would go wrong."""
 
 
 class _Event(BaseModel):
@@ -58,6 +64,10 @@ class _Event(BaseModel):
         """Return the event's JSON without its type, with the marker where older versions must not skip it."""
         fields = self.model_dump(mode="json", exclude={"kind"})
         return {**fields, "required": True} if self.required else fields
+
+    def stored(self) -> tuple[str, dict[str, Any]]:
+        """Return the type and the data under which a log holds the event: a stranger's are those it came with."""
+        return self.type, self.data()
 
 
 class Usage(BaseModel):
@@ -111,9 +121,10 @@ class SetupResult(_Event):
 class AgentLoaded(_Event):
     """By the loop when a turn starts under another bundle than the last one: from here on the head is this.
 
-    What the model thought under the old head is bound to it, so the surface drops it (facts: thinking). `problem`
-    says why the agent's file could not be read; no optional tool is offered then (spec A24). `rules` are the agent's
-    own policy; an agent without any is not logged when the session's start says all that there is.
+    What was thought under other words, tools or another model is bound to them, so the surface drops it (facts:
+    thinking). `problem` says why the agent's file could not be read; no optional tool is offered then (spec A24).
+    `rules` are the agent's own policy; an agent without any is not logged when the session's start says all that
+    there is.
     """
 
     type: ClassVar[str] = "agent"
@@ -129,11 +140,15 @@ class AgentLoaded(_Event):
 
 
 class TurnStart(_Event):
-    """By the loop, before the message that starts a turn. Turns count from 1."""
+    """By the loop, before the message that starts a turn. Turns count from 1.
+
+    `price` is what the turn's model costs: a turn that is suspended goes on under it, whatever the config says by then.
+    """
 
     type: ClassVar[str] = "turn/start"
     kind: Literal["turn/start"] = "turn/start"
     turn: int
+    price: Price | None = None
 
 
 class TurnEnd(_Event):
@@ -285,6 +300,21 @@ class ThinkingSummary(_Event):
     request_id: str = ""
 
 
+class CallBroken(_Event):
+    """By the loop: a model call began to answer, and failed or was cancelled before the answer was whole.
+
+    `usage` and `cost` are what its stream had told by then: it is paid for like any other. `why` is for people.
+    """
+
+    type: ClassVar[str] = "call/broken"
+    kind: Literal["call/broken"] = "call/broken"
+    model: str
+    usage: Usage = Usage()
+    cost: Decimal | None = None
+    request_id: str = ""
+    why: str = ""
+
+
 class Checkpoint(_Event):
     """By the attempt after the harness committed the worktree; `taken_back` are protected paths it restored."""
 
@@ -380,6 +410,10 @@ class Unknown(_Event):
     name: str
     payload: dict[str, Any]
 
+    def stored(self) -> tuple[str, dict[str, Any]]:
+        """Return what the newer version wrote, unchanged: a fork copies it, and people see it, as it was."""
+        return self.name, self.payload
+
 
 Event = Annotated[
     SessionStart
@@ -403,6 +437,7 @@ Event = Annotated[
     | ImagesDropped
     | TasksWritten
     | ThinkingSummary
+    | CallBroken
     | SessionFork
     | Torn,
     Field(discriminator="kind"),
@@ -413,23 +448,23 @@ _VALIDATE = {kind: TypeAdapter(cls).validator.validate_python for kind, cls in _
 
 
 def load(kind: str, data: Mapping[str, Any]) -> Any:
-    """Return the event of a record. Raises ValueError for data that no version wrote, or a required stranger."""
+    """Return the event of a record. Raises ValueError for data that no version wrote, WrittenByNewer for a newer's."""
     known = _TYPES.get(kind)
     if known is None:
         if data.get("required"):
-            raise ValueError(f"event type {kind!r} is required to understand this session; use a newer overnight")
+            raise WrittenByNewer(f"event type {kind!r} is required to understand this session")
         return Unknown(name=kind, payload=dict(data))
     if known.required:
         data = {name: value for name, value in data.items() if name != "required"}
     try:
         return _VALIDATE[kind](data)
     except ValidationError as error:
-        raise ValueError(_refusal(kind, data, error)) from error
+        raise _refusal(kind, data, error) from error
 
 
-def _refusal(kind: str, data: Mapping[str, Any], error: ValidationError) -> str:
+def _refusal(kind: str, data: Mapping[str, Any], error: ValidationError) -> ValueError:
     version = data.get("version")
     if kind == SessionStart.type and isinstance(version, int) and version > 1:
-        return f"this session was written by version {version} of its format; use a newer overnight"
+        return WrittenByNewer(f"was written by version {version} of the format")
     first = error.errors()[0]
-    return f"event {kind}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return ValueError(f"event {kind}: {'.'.join(str(part) for part in first['loc'])}: {first['msg']}")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from workers.blocking import blocking
-from workers.errors import LeaseLost, LogCorrupt, SessionAlreadyOwnedError
+from workers.errors import LeaseLost, LogCorrupt, LogTooNew, SessionAlreadyOwnedError
 from workers.log import Log, Record, offset_of, only_growing, read
 
 from . import events as ev
@@ -16,7 +16,7 @@ __all__ = ["Session", "load_events", "read_session"]
 
 
 def load_events(path: Path, records: Sequence[Record]) -> list[Any]:
-    """Return the typed events of records. Raises LogCorrupt naming the line that cannot be understood."""
+    """Return the typed events of records. Raises LogCorrupt, LogTooNew naming the line that cannot be understood."""
     return [_load(path, records, record) for record in records]
 
 
@@ -25,7 +25,8 @@ def _load(path: Path, records: Sequence[Record], record: Record) -> Any:
         return ev.load(record.type, record.data)
     except ValueError as error:
         offset = offset_of(records, record.seq)
-        raise LogCorrupt(path, line=record.seq + 1, offset=offset, reason=str(error)) from error
+        refusal = LogTooNew if isinstance(error, ev.WrittenByNewer) else LogCorrupt
+        raise refusal(path, line=record.seq + 1, offset=offset, reason=str(error)) from error
 
 
 def read_session(path: Path) -> list[Any]:
@@ -63,7 +64,7 @@ class Session:
         """Accept events in order and return the first one's seq. A fenced session accepts nothing."""
         if self._fenced():
             return len(self.events)
-        records = self._log.append([(event.type, event.data()) for event in batch])
+        records = self._log.append([event.stored() for event in batch])
         self.events += batch
         self.surface.extend(batch)
         return records[0].seq if records else len(self.events)

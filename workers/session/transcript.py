@@ -101,6 +101,8 @@ def _lines(event: Any) -> Iterator[str]:  # noqa: C901, PLR0912, PLR0915  # one 
             yield from _said("tasks", "\n".join("  ".join(task.values()) for task in event.tasks))
         case ev.ThinkingSummary():
             yield from _said("thought", f"{event.text}  (by {event.model}{_price(event.cost)})")
+        case ev.CallBroken():
+            yield from _said("broken", f"{event.why}  ({event.model}{_price(event.cost)})")
         case ev.ImagesDropped():
             yield "    (from here on the model sees a note instead of all images in results but the newest)"
         case ev.Checkpoint():

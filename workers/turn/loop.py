@@ -14,8 +14,8 @@ from typing import Any, Literal, Protocol
 from workers import policy
 from workers.agents.bundle import Bundle, Loader
 from workers.errors import Cancelled, ModelError, ToolError
+from workers.model.assembly import Answer, Broken
 from workers.model.catalog import Parameters, card_of, cost, parameters, price_of
-from workers.model.client import Answer
 from workers.orders import Answered
 from workers.session import events as ev
 from workers.session.costs import spent
@@ -26,7 +26,7 @@ from workers.tools import Outcome, Tool, Workspace
 
 from . import compaction, thinking
 from .hooks import Hook
-from .stops import MOST_CUT_OFF, Next, after, calls_of, named, text_of
+from .stops import MOST_CUT_OFF, OUTPUT_LIMIT, WINDOW_FULL, Next, after, calls_of, named, text_of
 
 __all__ = ["Ended", "Gate", "Progress", "TurnLoop"]
 
@@ -34,12 +34,17 @@ CUT_OFF = (
     "This call was not run: the answer hit the model's output limit while it was written, so its arguments cannot be "
     "trusted. Send it again, in smaller pieces if it is long."
 )
+NO_ROOM = (
+    "This call was not run: the context window was full while it was written, so its arguments cannot be trusted. Send "
+    "it again if you still need it."
+)
 NOT_RUN = "This call was not run: the answer ended without asking for its result. Send it again if you need it."
 UNREADABLE = "This call was not run: its arguments were not a valid JSON object. Write the call again. They began: "
 DENIED = (
     "This call was not run: {rule} is denied in this night. Find another way, or end your turn and say what is missing."
 )
 REFUSED = "A person denied this call; it was not run."
+_UNTRUSTED = {"max_tokens": CUT_OFF, "model_context_window_exceeded": NO_ROOM}
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +89,9 @@ class Ended:
 
 
 Ready = Callable[[], Awaitable[None]]
-ModelCall = Callable[[str, Request, Parameters, Ready], Awaitable[Answer]]  # a model; awaits the last before every try
+OnBroken = Callable[[Broken], None]
+ModelCall = Callable[[str, Request, Parameters, Ready, OnBroken], Awaitable[Answer]]
+"""A call of a model, tried again: awaits `Ready` before every try, and tells `OnBroken` what a try used in vain."""
 
 
 class TurnLoop:
@@ -109,6 +116,7 @@ class TurnLoop:
         self._bundle: Bundle
         self._effort: str | None = None
         self._running: asyncio.Task[Any] | None = None
+        self._tool = ""
         self._cancelled: str | None = None
         self._cut_off = 0  # answers in a row whose calls the output limit cut off
         self._shrunk = False  # a compaction was made because the context was full, and nothing has worked since
@@ -120,12 +128,14 @@ class TurnLoop:
     async def run_turn(self, *messages: ev.UserMessage) -> Ended:
         """Start a turn with messages, under the bundle as it is now, and run it to its end."""
         self.turn += 1
+        self._shrunk = False
         self._bundle = await self._agents.fresh()
         self._effort = next((message.effort for message in messages if message.effort), None)
         head = self._bundle.head()
         is_new = (head.system, head.tools) != (self._session.surface.system, self._session.surface.tools)
         is_new = is_new or self._bundle.key() != self._agents.logged(self._session).key()
-        self._session.append(ev.TurnStart(turn=self.turn), *([head] if is_new else []), *messages)
+        start = ev.TurnStart(turn=self.turn, price=price_of(self._bundle.agent))
+        self._session.append(start, *([head] if is_new else []), *messages)
         return await self._run(self._steps())
 
     async def resume(self, pause: ev.Pause, answer: Answered, gone: str = "") -> Ended:
@@ -242,9 +252,9 @@ class TurnLoop:
                 return await self._close("completed", text=text_of(answer.content))
             case Next.CUT_SHORT | Next.REJECT_CALLS | Next.CALL_AGAIN:
                 await self._tell_of_thinking()
-                return await self._close("max-tokens", error="agent_output_limit_exceeded")
+                return await self._close("max-tokens", error=OUTPUT_LIMIT)
             case Next.SHRINK:
-                return await self._close("max-tokens", error="model_context_window_exceeded")
+                return await self._close("max-tokens", error=WINDOW_FULL)
             case Next.REFUSED:
                 return await self._close("blocked", cause="refusal", details=answer.stop_details)
             case _:
@@ -270,7 +280,7 @@ class TurnLoop:
             is_cut = is_too_large or not compaction.fits(tokens, agent, model)
             asked = compaction.asking(view, agent, model, is_too_large=is_cut)
             try:
-                answer = await self._call(model, asked, self._parameters(model), self._gate.before_step)
+                answer = await self._ask(model, asked)
             except ModelError as error:
                 if error.kind not in ("invalid", "too_large"):
                     raise
@@ -303,7 +313,7 @@ class TurnLoop:
         asked, model = thinking.asking(thoughts), agent.background
         try:
             async with asyncio.timeout(thinking.SECONDS):
-                answer = await self._call(model, asked, self._parameters(model), self._gate.before_step)
+                answer = await self._ask(model, asked)
         except (ModelError, TimeoutError, Cancelled):
             return
         self._session.append(
@@ -316,6 +326,29 @@ class TurnLoop:
                 request_id=answer.request_id,
             )
         )
+
+    async def _ask(self, model: str, asked: Request) -> Answer:
+        """Return a model's answer; what its tries used in vain is booked, durably and for the gate, before the next."""
+        is_booked = True
+
+        def book(broken: Broken) -> None:
+            nonlocal is_booked
+            is_booked = False
+            cost = self._pay(model, broken.usage)
+            made = ev.CallBroken(
+                model=model, usage=broken.usage, cost=cost, request_id=broken.request_id, why=broken.why
+            )
+            self._session.append(made)
+            self._show(self._tool)
+
+        async def ready() -> None:
+            nonlocal is_booked
+            if not is_booked:
+                await self._session.flush()
+                is_booked = True
+            await self._gate.before_step()
+
+        return await self._call(model, asked, self._parameters(model), ready, book)
 
     def _parameters(self, model: str) -> Parameters:
         """Return how a call is made: the agent's own exactly as ever, for its cache; the background model's lightly."""
@@ -347,7 +380,7 @@ class TurnLoop:
             request=self._session.surface.digest,
         )
         await self._session.record(start)
-        answer = await self._call(agent.model, request(self._session.surface), asked, self._gate.before_step)
+        answer = await self._ask(agent.model, request(self._session.surface))
         self._session.append(
             ev.AssistantMessage(
                 content=named(answer.content),
@@ -389,17 +422,22 @@ class TurnLoop:
         if tool is None:
             self._answer(call, self._no_such_tool(call))
             return None
-        arguments = call["input"]
-        for hook in self._hooks:
-            arguments = hook.arguments(tool, arguments)
+        arguments = self._arguments(tool, call)
         decision = policy.decide(self._bundle.agent.policy, call["name"], arguments)
         if decision.then == "ask":
-            return await self._suspend(call, policy.words_of(call["name"], call["input"]), "approval")
+            return await self._suspend(call, policy.words_of(call["name"], arguments), "approval")
         if decision.then == "deny":
             self._answer(call, DENIED.format(rule=decision.rule))
         else:
             await self._run_tool(call, tool, arguments)
         return None
+
+    def _arguments(self, tool: Tool, call: ev.Block) -> Mapping[str, Any]:
+        """Return what a call runs with, whoever let it run: the same object where there was nothing to repair."""
+        arguments: Mapping[str, Any] = call["input"]
+        for hook in self._hooks:
+            arguments = hook.arguments(tool, arguments)
+        return arguments
 
     def _is_question(self, call: ev.Block) -> bool:
         question = call["input"].get("question")
@@ -410,13 +448,13 @@ class TurnLoop:
         return f"There is no tool {call['name']!r}. There are: {', '.join(self._bundle.tools)}."
 
     async def _run_approved(self, call: ev.Block, after: ev.Resume) -> None:
-        """Run a call exactly as it is stored, once: the approval and the call's start are in one write."""
+        """Run the stored call as the policy judged it, once: the approval and the call's start are in one write."""
         tool = self._bundle.tools.get(call["name"])
         if tool is None:  # this version does not have it any more
             result = ev.ToolResult(call_id=call["id"], content=self._no_such_tool(call), is_error=True)
             self._session.append(after, result)
         else:
-            await self._run_tool(call, tool, call["input"], after)
+            await self._run_tool(call, tool, self._arguments(tool, call), after)
 
     async def _run_tool(
         self, call: ev.Block, tool: Tool, arguments: Mapping[str, Any], after: ev.Resume | None = None
@@ -446,9 +484,8 @@ class TurnLoop:
 
     def _end_step(self, calls: list[ev.Block], stop_reason: str) -> None:
         """End a step none of whose calls is run, answering each of them."""
-        cut = stop_reason in ("max_tokens", "model_context_window_exceeded")
         for call in calls:
-            self._answer(call, CUT_OFF if cut else NOT_RUN)
+            self._answer(call, _UNTRUSTED.get(stop_reason, NOT_RUN))
         self._step_ended(stop_reason)
 
     def _step_ended(self, stop_reason: str) -> None:
@@ -472,6 +509,7 @@ class TurnLoop:
         return Ended(reason, text=text, facts=facts)
 
     def _show(self, tool: str) -> None:
+        self._tool = tool
         self._gate.progress(Progress(self.turn, self.step, tool, self.spent, self.done))
 
 

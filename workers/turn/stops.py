@@ -8,10 +8,15 @@ from enum import Enum, auto
 
 from workers.session.events import Block
 
-__all__ = ["MOST_CUT_OFF", "Next", "after", "calls_of", "named", "text_of"]
+__all__ = ["MOST_CUT_OFF", "OUTPUT_LIMIT", "WINDOW_FULL", "Next", "after", "calls_of", "named", "text_of"]
 
 MOST_CUT_OFF = 3
 """Answers in a row whose calls the output limit cut off; a model that writes a fourth will write a fifth."""
+
+
+OUTPUT_LIMIT = "agent_output_limit_exceeded"
+WINDOW_FULL = "model_context_window_exceeded"
+"""What a turn that ended `max-tokens` has as `error` in its facts: the first is worth another turn, the second not."""
 
 
 class Next(Enum):

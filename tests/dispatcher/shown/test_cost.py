@@ -64,6 +64,17 @@ def test_every_call_that_was_paid_for_is_one() -> None:
     ]
 
 
+def test_calls_that_broke_off_are_among_them() -> None:
+    """They are paid for like those that were answered."""
+    history = [ev.TurnStart(turn=1), *step("0.10"), paid(ev.CallBroken, "0.20", why="cut")]
+    calls = list(calls_of(history, NIGHT, "a", 1))
+    assert [(call.what, call.model, str(call.cost)) for call in calls] == [
+        ("answer", "m", "0.10"),
+        ("broken call", "small", "0.20"),
+    ]
+    assert differences(night(("a", 1, history), entries=booked("0.30"))) == []
+
+
 def test_what_a_fork_copied_was_paid_for_already() -> None:
     """Only what stands behind the fork is the attempt's own, under its own turns."""
     history = [*HISTORY, ev.SessionFork(source=1, at=len(HISTORY), attempt=2), ev.TurnStart(turn=3), *step("0.40")]

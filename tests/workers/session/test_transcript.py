@@ -47,6 +47,7 @@ def test_what_the_loop_adds() -> None:
         *(ev.Resume(call_id="a", text="No.", approved=False), ev.Resume(call_id="a", text="", approved=True)),
         ev.TasksWritten(tasks=[{"title": "One", "status": "done"}, {"title": "Two", "status": "open"}]),
         ev.ThinkingSummary(turn=1, text="It weighed two ways.", **usage),
+        ev.CallBroken(why="the stream ended", **usage),
         ev.ImagesDropped(),
         *(ev.Compaction(summary="S.", steps=1, **usage), ev.Compaction(summary="", steps=1, refused="empty", **usage)),
     ]
@@ -56,6 +57,7 @@ def test_what_the_loop_adds() -> None:
         *("runs bash with command=ls", "result ok", "(from here on the model sees its arguments shortened)"),
         *("approve? git push", "asks Which?", "denied No.", "approved", "tasks One done", "Two open"),
         "thought It weighed two ways. (by m $0.5000)",
+        "broken the stream ended (m $0.5000)",
         "(from here on the model sees a note instead of all images in results but the newest)",
         *("summary S. (by m $0.5000)", "(from here on the model sees the summary instead of what is above)"),
         "no summary empty (by m $0.5000)",

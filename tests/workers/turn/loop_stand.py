@@ -8,7 +8,7 @@ from typing import Any
 
 from workers.agents.bundle import Bundle
 from workers.log import read
-from workers.model.client import ModelClient
+from workers.model.client import Answer, ModelClient
 from workers.orders import AgentOrder
 from workers.rehearsal import RehearsalServer
 from workers.session import events as ev
@@ -88,11 +88,14 @@ class LoopStand:
         return TurnLoop(
             self.session,
             agents=FixedAgents(self.agent),
-            call=lambda model, request, asked, _ready: self.client.call(model, request, asked),
+            call=self._call,
             workspace=Workspace(self.tree, base_environment(), f"test-{self.tree}"),
             gate=self.gate,
             hooks=self.hooks,
         )
+
+    async def _call(self, model: str, request: Any, asked: Any, _ready: Any, on_broken: Any) -> Answer:
+        return await self.client.call(model, request, asked, on_broken=on_broken)
 
     def durable(self) -> list[Any]:
         """The events that are on disk."""

@@ -193,7 +193,7 @@ async def test_the_budget_counts_it(stand: Stand) -> None:
     at = await stand(*[LOOK] * 4, DONE, script=summed(), context_cap=6_000)
     seen: list[Any] = []
 
-    async def call(model: str, request: Any, asked: Any, ready: Any) -> Answer:
+    async def call(model: str, request: Any, asked: Any, ready: Any, _on_broken: Any) -> Answer:
         await ready()
         seen.append(at.gate.shown[-1].cost if at.gate.shown else None)
         return await at.client.call(model, request, asked)

@@ -12,7 +12,7 @@ from workers.session import events as ev
 from workers.session.repair import interrupted_turn_closers
 from workers.session.surface import surface
 from workers.turn.compaction import ASK
-from workers.turn.loop import CUT_OFF, NOT_RUN, UNREADABLE
+from workers.turn.loop import CUT_OFF, NO_ROOM, NOT_RUN, UNREADABLE
 from workers.turn.stops import MOST_CUT_OFF
 
 Stand = Callable[..., Awaitable[LoopStand]]
@@ -88,7 +88,7 @@ async def test_a_full_window_is_compacted(stand: Stand) -> None:
     at = await stand(LOOK, WINDOW_FULL, DONE, script=SUMMED)
     ended = await at.loop().run_turn(GOAL)
     assert (ended.reason, ended.text) == ("completed", "Done.")
-    assert at.results()[-1].content == CUT_OFF
+    assert at.results()[-1].content == NO_ROOM
     assert list(at.tree.iterdir()) == []
     assert [event.summary for event in at.durable() if isinstance(event, ev.Compaction)] == ["Made a start."]
     assert len(at.server.requests) == 4
@@ -100,6 +100,16 @@ async def test_a_window_that_stays_full_ends_the_turn(stand: Stand) -> None:
     ended = await at.loop().run_turn(GOAL)
     assert (ended.reason, ended.facts) == ("max-tokens", WINDOW)
     assert len(at.server.requests) == 4
+
+
+async def test_the_next_turn_may_be_compacted_again(stand: Stand) -> None:
+    """A compaction that did not help is the matter of its own turn: the same loop's next one may try again."""
+    at = await stand(LOOK, WINDOW_FULL, WINDOW_FULL, WINDOW_FULL, DONE, script=SUMMED)
+    loop = at.loop()
+    assert (await loop.run_turn(GOAL)).reason == "max-tokens"
+    ended = await loop.run_turn(ev.UserMessage(source="runtime", content=[{"type": "text", "text": "Go on."}]))
+    assert ended.reason == "completed"
+    assert len([event for event in at.durable() if isinstance(event, ev.Compaction)]) == 2
 
 
 async def test_calls_that_are_always_cut_off_end_the_turn(stand: Stand) -> None:

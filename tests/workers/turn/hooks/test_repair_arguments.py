@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from loop_stand import GOAL, LoopStand
 
+from workers.orders import Answered, Rule
 from workers.session import events as ev
 from workers.tools import Bash, Outcome
 from workers.turn.hooks.repair import Repair, repaired
@@ -104,6 +105,21 @@ async def test_in_the_loop(stand: Stand) -> None:
     assert second.content == "[arguments repaired: `timeout` was a string, read as an integer]\n"
     assert third.content == "5"
     assert at.asked(3)[1]["content"][0]["input"] == given
+
+
+async def test_an_approved_call(stand: Stand) -> None:
+    """What a person approves is what the policy judged: repaired like any other call, with the same note."""
+    given = {"command": "touch made", "timeout": "60"}
+    rules = (Rule(what="bash: touch *", then="ask"),)
+    at = await stand({"blocks": [{"tool": "bash", "input": given}]}, {"blocks": [{"text": "Done."}]}, policy=rules)
+    at.hooks = (Repair(),)
+    asked = await at.loop().run_turn(GOAL)
+    assert asked.pause is not None
+    yes = Answered(text="", seq=asked.pause_seq or 0, approved=True)
+    assert (await at.loop().resume(asked.pause, yes)).reason == "completed"
+    assert (at.tree / "made").exists()
+    assert [event.repaired for event in at.durable() if isinstance(event, ev.ToolCall)] == [{**given, "timeout": 60}]
+    assert at.results()[0].content.startswith("[arguments repaired: `timeout` was a string, read as an integer]")
 
 
 async def test_only_the_repaired_call_says_so() -> None:
