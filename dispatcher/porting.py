@@ -6,21 +6,23 @@ features with `passes` and `steps` (spec S14).
 
 import json
 import math
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeGuard
 
 from pydantic import ValidationError
 
-from dispatcher.errors import BadInput
+from dispatcher.errors import BadInput, UnitFileError
 from dispatcher.ledger import Ledger
 from dispatcher.state import Bucket, State, one_line
-from dispatcher.units import UnitFile, slug
+from dispatcher.units import UnitFile, check_graph, slug
 
 __all__ = ["Imported", "document", "read_list"]
 
 _TITLES = ("title", "name", "description", "story", "feature")
 _PROSE = {
+    "name": "Name: ",
+    "feature": "Feature: ",
     "description": "",
     "story": "",
     "category": "Category: ",
@@ -31,17 +33,21 @@ _LISTS = {
     "acceptance_criteria": "Accepted when:",
     "steps": "Steps to check it:",
 }
-_USED = {"passes", "priority", "id", "verify", *_TITLES, *_PROSE, *_LISTS}
+_AFTER = ("dependsOn", "depends_on", "dependencies", "after")
 
 
 @dataclass(frozen=True, slots=True)
 class Imported:
-    """What comes of a file: units in the order to do them in; who has passed, who is there, what is left out."""
+    """What comes of a file: units in the order to do them in; who has passed, who is there, what is left out.
+
+    `was` has the id that an item had in its file, by that of its unit.
+    """
 
     units: tuple[UnitFile, ...]
     passed: tuple[str, ...]
     there: tuple[str, ...]
     left_out: tuple[str, ...]
+    was: Mapping[str, str] = field(default_factory=dict)
 
 
 def read_list(
@@ -52,25 +58,169 @@ def read_list(
     `known` are the units that there are, by goal: what was imported before is not imported twice.
     """
     items, left_out = _items(text)
-    units: list[UnitFile] = []
-    passed: list[str] = []
-    there: list[str] = []
-    used = set(taken)
-    for item in _in_order(items):
-        name = _title(item)
-        if item.get("passes") is True:
-            passed.append(name)
+    read: list[_Item] = []
+    passed: list[_Item] = []
+    used, there = set(taken), []
+    for found in _in_order(items):
+        item = _Item(found)
+        if found.get("passes") is True:
+            passed.append(item)
             continue
-        unit = _unit(item, used, verify)
+        unit = item.unit(used, verify)
         if unit.goal in (known or {}):
-            there.append((known or {})[unit.goal])
+            item.unit_id = (known or {})[unit.goal]
+            there.append(item)
             continue
         used.add(unit.id)
-        units.append(unit)
-        extra = sorted(set(item) - _USED)
-        if extra:
-            left_out.append(one_line(f"{unit.id}: {', '.join(extra)}"))
-    return Imported(tuple(units), tuple(passed), tuple(there), tuple(left_out))
+        read.append(item)
+    places = _places([*passed, *read, *there])
+    units = [item.placed(places) for item in read]
+    _refuse_circles(units, used)
+    left_out += [words for item in read if (words := item.left_out())]
+    was = {item.unit_id: item.own_id for item in read if item.own_id}
+    names, there_ids = tuple(item.title for item in passed), tuple(item.unit_id for item in there)
+    return Imported(tuple(units), names, there_ids, tuple(left_out), was)
+
+
+def _refuse_circles(units: Iterable[UnitFile], used: Collection[str]) -> None:
+    try:
+        check_graph({unit.id: unit for unit in units}, used)
+    except UnitFileError as error:
+        raise BadInput(error.message) from None
+
+
+def _places(items: Iterable["_Item"]) -> Mapping[str, set[str]]:
+    """Return which unit somebody may mean by an item's own id or its title; "" stands for one that passes already."""
+    places: dict[str, set[str]] = {}
+    for item in items:
+        for name in {item.own_id, item.title} - {""}:
+            places.setdefault(name, set()).add(item.unit_id)
+    return places
+
+
+class _Item:
+    """One item of a list while it is read: what of it is carried over, and why the rest is not."""
+
+    def __init__(self, found: Mapping[str, Any]) -> None:
+        self._found = found
+        self._carried = {"passes", "priority", "id", "verify"}
+        self._why: dict[str, str] = {}
+        self.title = _title(found)
+        self.own_id = one_line(_words(found.get("id")) or "")
+        self.unit_id = ""
+        self._unit: UnitFile | None = None
+
+    def unit(self, taken: Collection[str], verify: str | None) -> UnitFile:
+        """Return the unit that it becomes, without what it comes after. Raises BadInput for what no unit can hold."""
+        goal = "\n\n".join(self._parts())
+        self._look()
+        own = self._found.get("verify")
+        command = own if isinstance(own, str) and own.strip() else verify
+        try:
+            self._unit = UnitFile(id=slug(self.title, taken), goal=goal, verify=command)
+        except ValidationError as error:
+            raise BadInput(f"{self.title}: {error.errors()[0]['msg']}") from None
+        self.unit_id = self._unit.id
+        return self._unit
+
+    def placed(self, places: Mapping[str, set[str]]) -> UnitFile:
+        """Return the unit with what it comes after, as far as that is clear; what passes already is not waited for."""
+        assert self._unit is not None
+        after: list[str] = []
+        for key in _AFTER:
+            for name in self._names(key):
+                meant = places.get(name, set())
+                if len(meant) == 1:
+                    after += meant - {""}
+                else:
+                    what = f"{len(meant)} items are called" if meant else "no item is called"
+                    self._why[key] = f"{what} {one_line(name, 60)!r}"
+        return self._unit.model_copy(update={"after": tuple(dict.fromkeys(after))})
+
+    def left_out(self) -> str:
+        """Return what is not carried over, and why; "" for nothing."""
+        why = dict.fromkeys(set(self._found) - self._carried, "unknown here") | self._why
+        said = "; ".join(f"{one_line(key, 60)} ({words})" for key, words in sorted(why.items()))
+        return f"{self.unit_id}: {said}" if said else ""
+
+    def _parts(self) -> list[str]:
+        """Return the paragraphs of the goal: the first title that there is, then whatever else is said."""
+        first = next(key for key in _TITLES if _is_text(self._found.get(key)))
+        parts = [self._found[first].strip()]
+        self._carried.add(first)
+        for key in (key for key in ("title", *_PROSE) if key != first and self._has(key)):
+            words = _words(self._found[key]) or _listed(self._found[key])
+            self._take(key, words, "neither text nor a list")
+            if words and words != parts[0]:
+                before = _PROSE.get(key, "")
+                parts.append(f"{before.strip()}\n\n{words}".strip() if "\n" in words and before else f"{before}{words}")
+        for key, heading in _LISTS.items():
+            if self._has(key):
+                lines, words = _listed(self._found[key]), _words(self._found[key])
+                self._take(key, lines or words, "neither a list nor text")
+                parts += [f"{heading}\n\n{lines}"] if lines else [f"{heading} {words}"] if words else []
+        return parts
+
+    def _has(self, key: str) -> bool:
+        """Tell whether a key says anything; where it says nothing, nothing is lost."""
+        if key in self._found and self._found[key] in (None, "", [], {}):
+            self._carried.add(key)
+            return False
+        value = self._found.get(key)
+        if isinstance(value, str) and not value.strip():
+            self._carried.add(key)
+            return False
+        return key in self._found
+
+    def _take(self, key: str, words: str, why_not: str) -> None:
+        self._carried.add(key)
+        if not words:
+            self._why[key] = why_not
+
+    def _look(self) -> None:
+        """Note what the keys that become no text say in a way that is not understood."""
+        found = self._found
+        if not (found.get("passes") is None or isinstance(found["passes"], bool)):
+            self._why["passes"] = f"{_shown(found['passes'])} is neither true nor false: taken as not done"
+        if found.get("priority") is not None and not _is_number(found["priority"]):
+            self._why["priority"] = f"{_shown(found['priority'])} is no number: it keeps its place"
+        if self._has("verify") and not isinstance(found["verify"], str):
+            self._why["verify"] = "not a command"
+        if self._has("id") and not self.own_id:
+            self._why["id"] = "neither text nor a number"
+
+    def _names(self, key: str) -> list[str]:
+        """Return what a key says that the item comes after."""
+        if not self._has(key):
+            return []
+        self._carried.add(key)
+        value = self._found[key]
+        names = [_words(one) for one in (value if isinstance(value, list) else [value])]
+        if not all(names):
+            self._why[key] = "not a list of ids"
+        return [one_line(name) for name in names if name]
+
+
+def _is_text(value: object) -> TypeGuard[str]:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _words(value: object) -> str:
+    """Return what is text, or a number as text; "" for anything else."""
+    if isinstance(value, str):
+        return value.strip()
+    return str(value) if isinstance(value, int | float) and not isinstance(value, bool) else ""
+
+
+def _listed(value: object) -> str:
+    """Return a list as lines, with what is no text in it as JSON; "" for anything else."""
+    if not isinstance(value, list):
+        return ""
+    return "\n".join(f"- {one if isinstance(one, str) else json.dumps(one, ensure_ascii=False)}" for one in value)
+
+
+def _shown(value: object) -> str:
+    return one_line(json.dumps(value, ensure_ascii=False), 40)
 
 
 def _items(text: str) -> tuple[list[dict[str, Any]], list[str]]:
@@ -114,33 +264,7 @@ def _is_number(value: object) -> TypeGuard[int | float]:
 
 
 def _title(item: Mapping[str, Any]) -> str:
-    return one_line(_titles(item)[0])
-
-
-def _titles(item: Mapping[str, Any]) -> list[str]:
-    words = (item.get(one) for one in _TITLES)
-    return [text.strip() for text in words if isinstance(text, str) and text.strip()]
-
-
-def _unit(item: Mapping[str, Any], taken: Collection[str], verify: str | None) -> UnitFile:
-    title = _title(item)
-    parts = _titles(item)[:1]
-    for key, before in _PROSE.items():
-        words = item.get(key)
-        if isinstance(words, str) and words.strip() and words.strip() != parts[0]:
-            parts.append(f"{before}{words.strip()}")
-    for key, heading in _LISTS.items():
-        lines = item.get(key)
-        if isinstance(lines, list) and lines:
-            parts.append("\n".join([heading, "", *(f"- {line}" for line in lines)]))
-        elif isinstance(lines, str) and lines.strip():
-            parts.append(f"{heading} {lines.strip()}")
-    own = item.get("verify")
-    command = own if isinstance(own, str) and own.strip() else verify
-    try:
-        return UnitFile(id=slug(title, taken), goal="\n\n".join(parts), verify=command)
-    except ValidationError as error:
-        raise BadInput(f"{title}: {error.errors()[0]['msg']}") from None
+    return one_line(next(item[key].strip() for key in _TITLES if _is_text(item.get(key))))
 
 
 def document(state: State, units: Mapping[str, UnitFile], ledger: Ledger) -> dict[str, Any]:

@@ -33,13 +33,16 @@ def command(file: Path, verify: str | None, *, dry_run: bool) -> None:
             path = here.units_dir / f"{unit.id}.md"
             write_new(path, unit)
             os.utime(path, ns=(began + place, began + place))  # the queue's order, finer than a file system's clock
-        click.echo(f"{unit.id} → open")
+        was = f"  (there: {found.was[unit.id]})" if unit.id in found.was else ""
+        click.echo(f"{unit.id} → open{was}")
     for unit_id in found.there:
         click.echo(f"skipped, is there already: {unit_id}")
     for name in found.passed:
         click.echo(f"skipped, passes already: {name}")
     for what in found.left_out:
         click.echo(f"not carried over: {what}")
+    if not (found.units or found.there or found.passed):
+        click.echo(f"{file} lists nothing to do; nothing was written")
 
 
 def _read(file: Path, here: Context, verify: str | None) -> Imported:

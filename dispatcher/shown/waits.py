@@ -41,7 +41,8 @@ def waits(view: View) -> Mapping[str, str]:
 
 def _reason(unit: str, view: View) -> str:
     """Follow the chain to what needs a person, by the shortest way; who merely is not done yet is named alone."""
-    ways, seen = deque([(unit,)]), {unit}
+    ways: deque[tuple[str, ...]] = deque([(unit,)])
+    seen = {unit}
     while ways:
         way = ways.popleft()
         if trouble := _trouble(way[-1], view):
@@ -55,6 +56,8 @@ def _reason(unit: str, view: View) -> str:
 def _trouble(unit: str, view: View) -> str:
     """Return what of a unit only a person can put right, "" for nothing."""
     match view.state.bucket_of(unit):
+        case Bucket.blocked if view.ledger.unit(unit).is_cancelled:
+            return ", which was cancelled"
         case Bucket.blocked:
             return ", which is blocked and needs you"
         case None if unit in view.archived:

@@ -51,7 +51,7 @@ def test_features_are_read_from_a_list_or_an_object() -> None:
         assert [(one.id, one.verify) for one in found.units] == [("new-chat-button-2", "make e2e")]
         assert "Steps to check it:\n\n- Click\n- Look" in found.units[0].goal
         assert found.passed == ("Old",)
-        assert found.left_out == ("new-chat-button-2: size",)
+        assert found.left_out == ("new-chat-button-2: size (unknown here)",)
 
 
 def test_an_items_own_verify_wins() -> None:
@@ -104,6 +104,66 @@ def test_priorities_that_are_no_usual_numbers() -> None:
     found = read_list(json.dumps([*items, {"title": "a", "priority": -1e300}, {"title": "e", "\ud800": 1}]), ())
     assert [one.id for one in found.units] == ["a", "b", "c", "d", "e"]
     assert all(words.encode() for words in found.left_out)
+
+
+def test_what_is_said_in_an_unusual_way_is_carried_over_or_reported() -> None:
+    """Each key with its reason: nothing counts as read because of its name."""
+    odd = {
+        "title": "Cart",
+        "name": "cart page",
+        "feature": "Shop",
+        "description": ["see", "change"],
+        "acceptanceCriteria": {"a": 1},
+        "steps": ["look", {"do": "it"}],
+        "verify": ["make", "test"],
+        "notes": 5,
+        "priority": "high",
+        "id": {"n": 1},
+        "passes": "true",
+        "story": " ",
+        "size": 3,
+    }
+    found = read_list(json.dumps([odd]), ())
+    assert found.units[0].goal == (
+        "Cart\n\nName: cart page\n\nFeature: Shop\n\n- see\n- change\n\nNotes: 5\n\n"
+        'Steps to check it:\n\n- look\n- {"do": "it"}'
+    )
+    assert found.left_out == (
+        (
+            "cart: acceptanceCriteria (neither a list nor text); id (neither text nor a number); "
+            'passes ("true" is neither true nor false: taken as not done); '
+            'priority ("high" is no number: it keeps its place); size (unknown here); verify (not a command)'
+        ),
+    )
+    assert read_list('[{"title": 7, "name": "x"}]', ()).units[0].goal == "x\n\n7"
+    assert read_list('[{"title": {}, "name": "x", "id": null, "verify": ""}]', ()).left_out == ()
+
+
+def test_what_an_item_depends_on_becomes_what_its_unit_comes_after() -> None:
+    """By id or title, also of one that is there already; what passes is not waited for, what is unclear is said."""
+    items = [
+        {"id": "US-001", "title": "Log in", "dependsOn": []},
+        {"id": 2, "title": "Cart", "dependsOn": ["US-001", "Pay", "US-001"]},
+        {"id": "US-003", "title": "Pay", "depends_on": "US-004", "dependencies": ["US-009", "twice"]},
+        {"id": "US-004", "title": "Old", "passes": True},
+        {"id": "US-005", "title": "There"},
+        {"title": "Ship", "dependsOn": [2, "US-005"], "after": {"a": 1}},
+        {"title": "Twice", "id": "twice"},
+        {"title": "Again", "id": "twice"},
+    ]
+    found = read_list(json.dumps(items), {"there"}, known={"There": "there"})
+    assert {one.id: one.after for one in found.units if one.after} == {
+        "cart": ("log-in", "pay"),
+        "ship": ("cart", "there"),
+    }
+    assert found.was["log-in"] == "US-001"
+    assert found.left_out == (
+        "pay: dependencies (2 items are called 'twice')",
+        "ship: after (not a list of ids)",
+    )
+    circle = [{"id": 1, "title": "a", "dependsOn": [2]}, {"id": 2, "title": "b", "dependsOn": [1]}]
+    with pytest.raises(BadInput, match="wait for each other"):
+        read_list(json.dumps(circle), ())
 
 
 def test_the_night_as_json_has_every_unit_with_what_came_of_it() -> None:

@@ -29,7 +29,7 @@ def test_import_writes_unit_files_and_says_what_it_did_not_take(night: MakeNight
     assert taken.out.splitlines() == [
         "make-foo → open",
         "skipped, passes already: Make bar",
-        "not carried over: make-foo: owner",
+        "not carried over: make-foo: owner (unknown here)",
     ]
     assert (
         units / "make-foo.md"
@@ -39,6 +39,29 @@ def test_import_writes_unit_files_and_says_what_it_did_not_take(night: MakeNight
 
     told = json.loads(project.overnight("export").out)
     assert [(one["id"], one["bucket"]) for one in told["units"]] == [("make-foo", "open")]
+
+
+def test_import_keeps_the_order_that_ids_ask_for_and_says_what_it_did_not_understand(night: MakeNight) -> None:
+    """Ids become `after`; each value that is not carried over has its reason; an empty list is said."""
+    project = night({"units": {}}, config=QUICK)
+    stories = [
+        {"id": "US-001", "title": "Cart", "passes": "true", "priority": "high"},
+        {"id": "US-002", "title": "Pay", "dependsOn": ["US-001"], "verify": ["make"]},
+    ]
+    file = project.write("prd.json", json.dumps({"userStories": stories}))
+    taken = project.overnight("import", str(file), "--verify", "true")
+    assert taken.out.splitlines() == [
+        "cart → open  (there: US-001)",
+        "pay → open  (there: US-002)",
+        (
+            'not carried over: cart: passes ("true" is neither true nor false: taken as not done); '
+            'priority ("high" is no number: it keeps its place)'
+        ),
+        "not carried over: pay: verify (not a command)",
+    ]
+    assert "after:\n- cart\n" in (project.root / ".overnight/units/pay.md").read_text()
+    empty = project.overnight("import", str(project.write("list.json", "[]")))
+    assert (empty.code, "lists nothing to do" in empty.out) == (0, True)
 
 
 def test_a_file_that_is_none_is_bad_input(night: MakeNight) -> None:

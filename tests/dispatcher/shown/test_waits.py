@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from entries import unit
+from entries import asked, unit
 
 from dispatcher.budget import Limits
 from dispatcher.decide import View
@@ -30,6 +30,13 @@ def test_a_blocked_dependency_says_so_on_its_dependents() -> None:
         "d": "waits for x, c, which waits for b, which waits for a, which is blocked and needs you",
         "e": "waits for x",
     }
+
+
+def test_a_cancelled_dependency_is_not_said_to_need_you() -> None:
+    """A person cancelled it, and may want to know who waited for it."""
+    there = view({"b": ("a",)}, open="b", blocked="a")
+    there.ledger.extend([asked("cancel", "a")])
+    assert waits(there) == {"b": "waits for a, which was cancelled"}
 
 
 def test_an_archived_unit_that_the_base_does_not_hold_is_a_persons_turn() -> None:
