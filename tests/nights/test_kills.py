@@ -36,8 +36,8 @@ PER_NIGHT = 5
 
 
 def five_slow_units(night: MakeNight) -> Project:
-    """A night of about eight seconds of model time: every answer takes a moment, some have several steps."""
-    slow: dict[str, Any] = {name: makes(made_by(name), looks=3, latency=0.15) for name in NAMES}
+    """A night of fifty model calls, each of which takes a moment: more than the kills of one night leave time for."""
+    slow: dict[str, Any] = {name: makes(made_by(name), looks=8, latency=0.15) for name in NAMES}
     project = night(plays(slow))
     for name in NAMES:
         project.unit(name)
@@ -71,16 +71,26 @@ def anything(project: Project, run: Any, rng: random.Random) -> None:
     rng.choice([dispatcher, worker, both, redis])(project, run, rng)
 
 
-def go_through(project: Project, kill: Callable[..., None], kills: int, seed: int) -> int:
-    """Kill again and again at random moments until the night has ended; return how often."""
+def go_through(project: Project, kill: Callable[..., None], kills: int, seed: int) -> None:
+    """Kill so often, at random moments, until the night has ended.
+
+    Every second moment, the first one too, is some calls after the last kill: in the middle of the work. The others
+    are soon after it, while the next run or process comes up.
+    """
     rng = random.Random(seed)
-    done = 0
+    done, in_the_middle = 0, 0
     deadline = time.monotonic() + 60 + 12 * kills
     while True:
         run = project.start("run", "-j", str(SLOTS))
         while run.process.poll() is None and done < kills:
-            time.sleep(rng.uniform(0.5, 1.5) if kill in (worker, redis) else rng.uniform(0.3, 3.0))
-            if run.process.poll() is None and (kill not in (worker, redis) or project.workers()):
+            before = calls_of(project)
+            if done % 2 == 0:
+                wait_for_calls(project, run, before + rng.randint(1, 3))
+                time.sleep(rng.uniform(0, 0.4))
+            else:
+                time.sleep(rng.uniform(0.1, 1.5))
+            if run.process.poll() is None:
+                in_the_middle += calls_of(project) > before and bool(project.workers())
                 kill(project, run, rng)
                 done += 1
             with suppress(subprocess.TimeoutExpired):
@@ -90,7 +100,18 @@ def go_through(project: Project, kill: Callable[..., None], kills: int, seed: in
         assert ended.code in (0, -signal.SIGKILL), ended.text
         until(lambda: not project.workers(), "embedded workers die with their dispatcher")
         if ended.code == 0:
-            return done
+            break
+    assert done == kills
+    assert 2 * in_the_middle >= kills, f"only {in_the_middle} of {kills} kills met somebody at work"
+
+
+def calls_of(project: Project) -> int:
+    return sum(project.calls(unit) for unit in NAMES)
+
+
+def wait_for_calls(project: Project, run: Any, count: int) -> None:
+    """Return once the model was asked so often, or the run has ended."""
+    until(lambda: calls_of(project) >= count or run.process.poll() is not None, f"{count} calls")
 
 
 def check(project: Project, kills: int) -> None:
@@ -117,9 +138,9 @@ def scenario(night: MakeNight, kill: Callable[..., None], kills: int, seed: int 
     project = five_slow_units(night)
     sampler = Sampler(project.state_path, frozenset(NAMES))
     with sampler.looking():
-        done = go_through(project, kill, kills, seed)
+        go_through(project, kill, kills, seed)
     assert sampler.wrong == []
-    check(project, done)
+    check(project, kills)
 
 
 @pytest.mark.parametrize("kill", [dispatcher, worker, both])
