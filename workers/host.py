@@ -22,7 +22,7 @@ from worktrees.errors import DiskError
 
 from . import places, reports
 from .attempt import Job, attempt
-from .lease import Beater, HeldLease, LeaseTable, boottime
+from .lease import Beater, HeldLease, LeaseTable, WishListener, boottime
 from .model.assembly import Answer, Broken
 from .model.catalog import Parameters
 from .model.limiter import Limiter
@@ -67,6 +67,7 @@ class Host:
         self._limiter = Limiter(self._redis, every=beat)
         self._models = Pool(self._limiter)
         self._beater = Beater(every=beat, ticked=lambda: self._ticked, patience=patience, bark=_die)
+        self._wishes = WishListener(self._redis, self._beater.hurry, every=beat)
         self._courier = Courier(lambda night: Mailbox(self._redis, night), self._delivered, every=beat)
         self._thread = threading.Thread(target=self._serve, name="host", daemon=True)
 
@@ -74,6 +75,7 @@ class Host:
         """Start the threads; reports that a dead process left in `outbox` go out first."""
         self._thread.start()
         self._beater.start()
+        self._wishes.start()
         self._courier.start()
         self._limiter.start()
         if outbox is not None:

@@ -16,7 +16,7 @@ import redis
 
 from .orders import Told
 
-__all__ = ["BeatResult", "LeaseRecord", "LeaseTable", "boottime"]
+__all__ = ["BeatResult", "LeaseRecord", "LeaseTable", "WishListener", "boottime"]
 
 BeatResult = Literal["ok", "lost", "missing"]
 
@@ -71,6 +71,15 @@ redis.call('HSET', KEYS[1], 'told', redis.call('HLEN', KEYS[2]))
 return 1
 """
 
+_WISHES = "overnight:wishes"  # a message says that there is a new one; who misses it reads the wish at its next beat
+_WISH = """
+if redis.call('HGET', KEYS[1], 'wish') == ARGV[1] then return 0 end
+redis.call('HSET', KEYS[1], 'wish', ARGV[1])
+redis.call('PUBLISH', ARGV[2], KEYS[1])
+return 1
+"""
+_SLICE_SECONDS = 0.5  # how long a listener listens before it looks whether it should stop
+
 
 def boottime() -> float:
     """Seconds of CLOCK_BOOTTIME: it goes on while the machine sleeps, and nobody can set it (rule 9)."""
@@ -99,6 +108,7 @@ class LeaseTable:
         self._claim = client.register_script(_CLAIM)
         self._beat = client.register_script(_BEAT)
         self._tell = client.register_script(_TELL)
+        self._wish = client.register_script(_WISH)
 
     def run_id(self) -> str:
         """Return the identity of this start of Redis."""
@@ -138,8 +148,8 @@ class LeaseTable:
         self._redis.delete(self._told + unit)
 
     def wish(self, unit: str, text: str) -> None:
-        """Ask the holder for something; it hears it at its next beat."""
-        self._redis.hset(self._prefix + unit, "wish", text)
+        """Ask the holder for something: every worker beats at once when it is new, else at its next time."""
+        self._wish(keys=[self._prefix + unit], args=[text, _WISHES])
 
     def poll(self, units: Sequence[str]) -> dict[str, LeaseRecord]:
         """Return the records that are there, by unit."""
@@ -211,6 +221,7 @@ class Beater:
         self._bark = bark
         self._held: dict[str, HeldLease] = {}
         self._stop = threading.Event()
+        self._due = threading.Event()  # a beat, sooner than its time
         self._thread = threading.Thread(target=self._run, name="beater", daemon=True)
 
     def start(self) -> None:
@@ -220,7 +231,12 @@ class Beater:
     def stop(self) -> None:
         """Stop beating; the leases simply stand still."""
         self._stop.set()
+        self._due.set()
         self._thread.join(timeout=10)
+
+    def hurry(self) -> None:
+        """Beat at once: there may be a wish to be heard. Never blocks."""
+        self._due.set()
 
     def hold(self, key: str, lease: HeldLease) -> None:
         """Beat for one more lease."""
@@ -238,8 +254,47 @@ class Beater:
             self._bark()
 
     def _beat_on(self) -> None:
-        while not self._stop.wait(self._every):
+        while True:
+            self._due.wait(self._every)
+            self._due.clear()
+            if self._stop.is_set():
+                return
             if boottime() - self._ticked() > self._patience:
                 self._bark()
             for lease in list(self._held.values()):
                 lease.beat()
+
+
+class WishListener:
+    """The thread that hears of new wishes as they are made (spec A10). One that is missed is heard at the next beat."""
+
+    def __init__(self, client: redis.Redis, heard: Callable[[], None], *, every: float) -> None:
+        """`heard` is called from the thread; `every`: seconds between looks for a Redis that is away."""
+        self._redis = client
+        self._heard = heard
+        self._every = every
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wishes", daemon=True)
+
+    def start(self) -> None:
+        """Start listening."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening."""
+        self._stop.set()
+        self._thread.join(timeout=10)
+
+    def _run(self) -> None:
+        while not self._stop.is_set():
+            try:
+                self._listen()
+            except redis.RedisError:  # everybody waits for Redis
+                self._stop.wait(self._every)
+
+    def _listen(self) -> None:
+        with self._redis.pubsub(ignore_subscribe_messages=True) as ears:  # type: ignore[no-untyped-call]
+            ears.subscribe(_WISHES)
+            while not self._stop.is_set():
+                if ears.get_message(timeout=_SLICE_SECONDS) is not None:
+                    self._heard()

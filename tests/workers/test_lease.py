@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from workers.lease import Beater, HeldLease, LeaseTable, boottime
+from workers.lease import Beater, HeldLease, LeaseTable, WishListener, boottime
 from workers.orders import Told
 
 
@@ -231,6 +231,38 @@ def test_wishes_are_heard(table: LeaseTable) -> None:
     lease.draining = True
     assert lease.asked_to_stop == "shutdown"
     assert held(table, token="1.2").asked_to_stop == ""
+
+
+def test_a_new_wish_does_not_wait_for_the_beat(redis_client: redis.Redis, table: LeaseTable) -> None:
+    """It is told as it is made, and heard by a beat out of its time; said again while it holds, it is no news."""
+    lease = held(table)
+    beater = Beater(every=60, ticked=boottime, patience=60, bark=lambda: None)
+    heard: list[float] = []
+
+    def hear() -> None:
+        heard.append(boottime())
+        beater.hurry()
+
+    listener = WishListener(redis_client, hear, every=0.1)
+    beater.hold("u", lease)
+    beater.start()
+    listener.start()
+    try:
+        deadline = time.monotonic() + 5
+        while not redis_client.pubsub_numsub("overnight:wishes")[0][1]:
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        table.wish("u", "cancel")
+        asked_at = time.monotonic()
+        while lease.wish != "cancel":
+            assert time.monotonic() - asked_at < 1
+            time.sleep(0.005)
+        table.wish("u", "cancel")
+        time.sleep(0.1)
+        assert len(heard) == 1
+    finally:
+        listener.stop()
+        beater.stop()
 
 
 @pytest.mark.parametrize("wish", ["stop", "cancel"])
