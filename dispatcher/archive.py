@@ -5,6 +5,7 @@ the unit files go to `.overnight/archive/units/<night>/`. The journal has the wh
 undone is done again.
 """
 
+import errno
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,7 +18,7 @@ from dispatcher.errors import BadInput
 from dispatcher.home import Home
 from dispatcher.journal import Archived, RunStarted, read_journal
 from dispatcher.ledger import Ledger
-from dispatcher.opening import STATE_PATH, read_state
+from dispatcher.opening import STATE_PATH, read_state, refuse_lost
 from dispatcher.shown.morning import as_facts, as_text
 from dispatcher.state import Bucket, State, parse, render
 from dispatcher.train import merged_ref
@@ -25,7 +26,17 @@ from dispatcher.units import UNITS_PATH
 from worktrees.files import disk_error, exchange_atomic, sync_directory, write_atomic
 from worktrees.repository import Repository
 
-__all__ = ["ARCHIVE_PATH", "Ending", "archive", "archived_units", "finish", "is_over", "landed", "text_of"]
+__all__ = [
+    "ARCHIVE_PATH",
+    "Ending",
+    "archive",
+    "archived_units",
+    "finish",
+    "is_over",
+    "landed",
+    "parse_night",
+    "text_of",
+]
 
 ARCHIVE_PATH = Path(".overnight/archive")
 """Relative to the checkout."""
@@ -102,6 +113,7 @@ def archive(
     Raises BadInput for a night that is not done, StateFileError, EngineError, DiskError: then the next call goes on.
     """
     state = read_state(repository.root)
+    refuse_lost(repository.root, home, state)
     if state is None or not state.night or not home.journal(state.night).exists():
         return None
     book = Book.open(home.journal(state.night))
@@ -188,11 +200,27 @@ def _make(folder: Path) -> None:
 
 def _move(source: Path, target: Path) -> None:
     """Move a unit's file, unless that was done: one that is there again is a new unit of that name."""
-    if source.exists() and not target.exists():
-        try:
-            source.rename(target)
-        except OSError as error:
-            raise disk_error("move", source, error) from error
+    try:
+        if source.exists() and (not target.exists() or _is_half_moved(source, target)):
+            _rename(source, target)
+    except OSError as error:
+        raise disk_error("move", source, error) from error
+
+
+def _rename(source: Path, target: Path) -> None:
+    try:
+        source.rename(target)
+    except OSError as error:
+        if error.errno != errno.EXDEV:
+            raise
+        write_atomic(target, source.read_bytes())  # the archive lies on another file system
+        source.unlink()
+
+
+def _is_half_moved(source: Path, target: Path) -> bool:
+    """Tell whether a crash came between the copy and the deletion, on two file systems."""
+    is_elsewhere = source.stat().st_dev != target.stat().st_dev
+    return is_elsewhere and source.read_bytes() == target.read_bytes()
 
 
 def _leave(path: Path, entry: Archived, night: str) -> None:

@@ -13,8 +13,8 @@ from dispatcher.errors import BadInput, ConfigError
 from dispatcher.home import Home
 from dispatcher.journal import read_journal
 from dispatcher.ledger import Ledger
-from dispatcher.opening import read_state
-from dispatcher.state import State, is_unit_id
+from dispatcher.opening import going_on, read_state, refuse_lost
+from dispatcher.state import State, is_unit_id, parse
 from dispatcher.units import UNITS_PATH, UnitFile, load_all
 from worktrees.repository import Repository
 
@@ -54,9 +54,13 @@ class Context:
 
     @cached_property
     def state(self) -> State:
-        """The state file with unit files that no bucket lists yet in `open`, as the next run will see it."""
-        state = read_state(self.repository.root) or State(self.repository.root.name)
-        return moves.add(state, self.units)
+        """The state file with unit files that no bucket lists yet in `open`, as the next run will see it.
+
+        Raises StateFileError: unreadable, or lost while its night goes on.
+        """
+        found = read_state(self.repository.root)
+        refuse_lost(self.repository.root, self.home, found)
+        return moves.add(found or State(self.repository.root.name), self.units)
 
     @cached_property
     def entries(self) -> list[tuple[str, object]]:
@@ -67,6 +71,14 @@ class Context:
     def ledger(self) -> Ledger:
         """What the journal says."""
         return Ledger().extend(entry for _, entry in self.entries)
+
+    def readable(self) -> "tuple[Context, BadInput | None]":
+        """Return this; or what it was last, and why, where the state file or a unit file cannot be read."""
+        try:
+            _ = self.state, self.units
+        except BadInput as error:
+            return LastWritten(self.repository, self.home, self.config), error
+        return self, None
 
     def known(self, unit: str) -> str:
         """Return a unit's id. Raises BadInput for one that nobody knows, naming what is close."""
@@ -107,6 +119,25 @@ class Context:
         if number not in logs:
             raise BadInput(f"{unit} has no attempt {number}; there are {', '.join(map(str, logs))}", field="--attempt")
         return number, logs[number], max(logs)
+
+
+class LastWritten(Context):
+    """What the night's journal holds, while the files say what nobody can read."""
+
+    @cached_property
+    def units(self) -> dict[str, UnitFile]:
+        """The unit files; none while one of them cannot be read."""
+        try:
+            return load_all(self.units_dir)
+        except BadInput:
+            return {}
+
+    @cached_property
+    def state(self) -> State:
+        """The last revision that the journal of this checkout's night holds; no unit where there is no night."""
+        night = going_on(self.repository.root, self.home)
+        ledger = Ledger().extend(entry for _, entry in read_journal(self.home.journal(night))) if night else Ledger()
+        return parse(ledger.texts[ledger.rev]) if ledger.rev else State(self.repository.root.name)
 
 
 def _with_broker(found: Config, url: str | None) -> Config:

@@ -51,7 +51,8 @@ class _Entry(BaseModel):
 class NightStarted(_Entry):
     """First entry: the night's identity, minted once (rule 1), and the commit that all units start from.
 
-    `notes` are what the state file that it began with said of units that had been tried, or were blocked.
+    `notes` are what the state file that it began with said of units that had been tried, or were blocked; `checkout`
+    is whose state file that is ("": an older journal, which does not say).
     """
 
     type: ClassVar[str] = "night/start"
@@ -62,6 +63,7 @@ class NightStarted(_Entry):
     base: str
     base_name: str
     notes: dict[str, list[str]] = Field(default_factory=dict)
+    checkout: str = ""
 
 
 class RunStarted(_Entry):
@@ -215,6 +217,7 @@ class Asked(_Entry):
     request: dict[str, Any]
     obeyed: bool
     reason: str = ""
+    unneeded: bool = False  # not obeyed, because all is as it asks for already
 
 
 class Edited(_Entry):

@@ -4,6 +4,7 @@ The text is journalled before it is written, and an edit is compared with the re
 rules 19, 20).
 """
 
+import os
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -31,7 +32,7 @@ class Keeper:
         self._written = state  # what the journal's last revision says
         self._journalled = book.ledger.texts.get(book.ledger.rev)  # what the current revision stands for
         self._book = book
-        self._last_seen = ""  # the file's text that has been taken in already
+        self._last_seen: str | None = None  # the file's text that has been taken in already; None: it is gone
         self.broken: StateFileError | None = None
         self._replaced = Replaced()
         self._put_back: bytes | None = None  # what slipped in and could not be read, as we left it
@@ -51,13 +52,17 @@ class Keeper:
 
     def _read_fresh(self) -> bool:
         try:
-            text = read_text(self.path)
-            if text != self._last_seen:
+            text = None if self._is_gone() else read_text(self.path)
+            if text is not None and text != self._last_seen:
                 self._obey(parse(text, self.path))
             self._last_seen, self.broken, self._put_back = text, None, None
         except StateFileError as error:
             self.broken = error
         return self.broken is None
+
+    def _is_gone(self) -> bool:
+        """Tell whether somebody deleted it, which asks for nothing: the next write brings it back."""
+        return not os.path.lexists(self.path) and self.path.parent.is_dir()
 
     def take_left_over(self) -> None:
         """Take in what a run that was killed while it wrote has left beside the file, and delete it (rule 19).
@@ -96,7 +101,7 @@ class Keeper:
         self.state = self._written = stamped
         self._journalled = text
         self._last_seen = text
-        if self._exchange(text.encode(), seen.encode()) not in (b"", seen.encode()):
+        if self._exchange(text.encode(), (seen or "").encode()) not in (b"", (seen or "").encode()):
             self.update(lambda state: state)  # nobody else may come to write it
 
     def _exchange(self, text: bytes, seen: bytes) -> bytes:

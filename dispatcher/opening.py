@@ -2,21 +2,22 @@
 
 import random
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 from dispatcher.book import Book
 from dispatcher.config import Config
 from dispatcher.errors import BadInput, StateFileError
 from dispatcher.home import Home
-from dispatcher.journal import NightStarted, Written
+from dispatcher.journal import Archived, NightStarted, RunStarted, Written, read_journal
 from dispatcher.keeper import Keeper
 from dispatcher.state import NOTED, State, mint_night, parse, read, render
+from workers.log import decode
 from worktrees.errors import RepositoryError
 from worktrees.files import write_atomic
 from worktrees.repository import Repository
 
-__all__ = ["STATE_PATH", "Opened", "open_night", "read_state"]
+__all__ = ["STATE_PATH", "Opened", "going_on", "look", "open_night", "read_state", "refuse_lost"]
 
 STATE_PATH = Path(".overnight/state.md")
 """Relative to the checkout."""
@@ -36,21 +37,88 @@ def read_state(root: Path) -> State | None:
     return read(path)[0] if path.exists() else None
 
 
-def open_night(repository: Repository, home: Home, config: Config) -> Opened:
-    """Open the night that the state file names, or start a new one.
+def look(repository: Repository, home: Home, config: Config) -> State:
+    """Return the state that a run begins with, and change nothing.
 
-    Raises StateFileError (unreadable, or a night whose journal is not here), BadInput (no such base), EngineError.
+    Raises StateFileError (unreadable, gone, of a night whose journal is not here), BadInput, or EngineError.
+    EngineError.
     """
     path = repository.root / STATE_PATH
-    found = read_state(repository.root)
-    if found is None or not found.night:
-        return _start(repository, home, config, found or State(repository.root.name), path)
-    if not home.journal(found.night).exists():
+    read_now = read_state(repository.root)
+    refuse_lost(repository.root, home, read_now)
+    found = read_now or State(repository.root.name)
+    if not found.night:
+        _base(repository, config)
+    elif not home.journal(found.night).exists():
         message = (
             f"names night {found.night}, whose journal is not in {home.nights}; bring it along, or cut the comment "
             "line off before 'Night' to start a new night with these units"
         )
         raise StateFileError(message, path=path, line=2)
+    return found
+
+
+def going_on(root: Path, home: Home, named: str = "") -> str:
+    """Return the night that a checkout's state file has to be of, where that is not the night that it has `named`.
+
+    That is the checkout's newest one, where a run took place in it and it was not archived; "": none is. A night in
+    which no run began holds nothing, and those of another checkout have a state file of their own. Raises EngineError
+    for a journal that cannot be read.
+    """
+    nights = {night: home.journal(night) for night in home.all_nights() if home.journal(night).exists()}
+    for night in sorted(nights, key=lambda one: _began(nights[one]), reverse=True):
+        if night == named:
+            return ""
+        entries = [entry for _, entry in read_journal(nights[night])]
+        if _is_of(root, entries) and any(isinstance(entry, RunStarted) for entry in entries):
+            return "" if any(isinstance(entry, Archived) for entry in entries) else night
+    return ""
+
+
+def _began(journal: Path) -> datetime:
+    """Return when a night began; of a journal whose first line cannot be read, when it was last written."""
+    try:
+        with journal.open("rb") as file:
+            return datetime.fromisoformat(decode(file.readline().rstrip(b"\n")).time)
+    except (ValueError, KeyError, TypeError):
+        return datetime.fromtimestamp(journal.stat().st_mtime, UTC)
+
+
+def _is_of(root: Path, entries: list[object]) -> bool:
+    """Tell whether a night is a checkout's: older journals do not say whose, and one may have been moved."""
+    if not entries or not isinstance(entries[0], NightStarted):
+        return False
+    whose = entries[0].checkout
+    return whose in ("", str(root)) or not Path(whose).exists()
+
+
+def refuse_lost(root: Path, home: Home, found: State | None) -> None:
+    """Raise StateFileError where the state file is gone, or another one, while the night that it was of goes on.
+
+    A new night would do again what has passed in that one.
+    """
+    night = going_on(root, home, found.night if found is not None else "")
+    if not night:
+        return
+    if found is None:
+        what = f"is gone, and night {night} goes on"
+    elif found.night:
+        what = f"is of night {found.night}, and night {night}, which began later, goes on"
+    else:
+        what = f"names no night, and night {night} goes on"
+    raise StateFileError(
+        f"{what}: put the file of that night back, or write it anew with `overnight fsck --rebuild-state`; to begin a "
+        "new night instead, do that, and then `overnight archive --all`",
+        path=root / STATE_PATH,
+    )
+
+
+def open_night(repository: Repository, home: Home, config: Config) -> Opened:
+    """Open the night that the state file names, or start a new one. Raises what `look` raises, EngineError."""
+    path = repository.root / STATE_PATH
+    found = look(repository, home, config)
+    if not found.night:
+        return _start(repository, home, config, found, path)
     book = Book.open(home.journal(found.night))
     written = parse(book.ledger.texts[book.ledger.rev], path)
     keeper = Keeper(path, book, written)
@@ -64,12 +132,17 @@ def _notes(first: State) -> dict[str, list[str]]:
     return {entry.id: [f"in an earlier night: {entry.note}"] for entry in noted}
 
 
-def _start(repository: Repository, home: Home, config: Config, first: State, path: Path) -> Opened:
+def _base(repository: Repository, config: Config) -> tuple[str, str]:
+    """Return what a new night begins on: its name, and the commit. Raises BadInput."""
     name = config.base or "HEAD"
     try:
-        base = repository.resolve(name)
+        return name, repository.resolve(name)
     except RepositoryError as error:
         raise BadInput(f"the base {name!r} is no commit here: {error}", field="base") from error
+
+
+def _start(repository: Repository, home: Home, config: Config, first: State, path: Path) -> Opened:
+    name, base = _base(repository, config)
     night = mint_night(datetime.now().astimezone(), random.SystemRandom())
     while home.journal(night).exists():
         night = mint_night(datetime.now().astimezone(), random.SystemRandom())
@@ -77,7 +150,14 @@ def _start(repository: Repository, home: Home, config: Config, first: State, pat
     stamped = first.stamped(night, 1)
     text = render(stamped)
     book.note(
-        NightStarted(night=night, title=first.title, base=base, base_name=name, notes=_notes(first)),
+        NightStarted(
+            night=night,
+            title=first.title,
+            base=base,
+            base_name=name,
+            notes=_notes(first),
+            checkout=str(repository.root),
+        ),
         Written(rev=1, text=text, moves=[f"{unit}: new → {first.bucket_of(unit)}" for unit in first.ids()]),
     )
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -407,7 +407,8 @@ class _Reader:
             if line.strip(" "):
                 found.append((number, line.rstrip(" ")))
         if not found:
-            raise self.fail(1, "the file is empty; restore it from git, or remove it and run `overnight init`")
+            message = "the file is empty; `overnight fsck --rebuild-state` writes it anew; before any run, delete it"
+            raise self.fail(1, message)
         return found
 
     def _check_characters(self, number: int, line: str) -> None:

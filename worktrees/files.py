@@ -8,6 +8,7 @@ import errno
 import fcntl
 import glob
 import os
+import re
 import secrets
 import socket
 import threading
@@ -23,6 +24,7 @@ from worktrees.errors import DiskError, LockBusy
 
 LOCK_POLL_SECONDS = 0.01
 NOTE_LIMIT = 2_000
+SWEPT_AFTER_SECONDS = 86_400.0
 REMOTE = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs"})  # flock there excludes nobody, or only this host
 
 
@@ -107,6 +109,21 @@ def left_over(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f".{glob.escape(path.name)}.*.tmp"))
 
 
+def sweep(folder: Path, older: float = SWEPT_AFTER_SECONDS) -> int:
+    """Delete the temporaries that killed processes left in a folder, once they are `older` (seconds); return how many.
+
+    Not where an exchange takes place: there such a file may hold what nobody has looked at (`left_over`).
+    """
+    before, count = time.time() - older, 0
+    for path in folder.glob(".*.tmp"):
+        with contextlib.suppress(OSError):
+            if _TEMPORARY.fullmatch(path.name) and path.lstat().st_mtime < before:
+                path.unlink()
+                count += 1
+    return count
+
+
+_TEMPORARY = re.compile(r"\..+\.[0-9]+\.[0-9a-f]{8}\.tmp")
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP})  # a file system that has no hard links
 _AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 _NO_EXCHANGE = frozenset({errno.ENOSYS, errno.EINVAL, errno.ENOTSUP, errno.EPERM})

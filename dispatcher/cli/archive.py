@@ -6,6 +6,7 @@ from dispatcher.archive import ARCHIVE_PATH, archive
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, WriterLocked
 from dispatcher.shown.counted import counted
+from dispatcher.upkeep.prune import compress_archived
 from worktrees.errors import LockBusy
 from worktrees.files import FileLock
 
@@ -25,8 +26,11 @@ def command(*, everything: bool) -> None:
         raise WriterLocked(busy.path, busy.holder) from busy
     try:
         put_away = archive(here.repository, here.home, everything=everything)
+        if put_away is None:
+            raise BadInput("no night has begun here since the last one was archived")
+        done = compress_archived(here.home, night)
     finally:
         lock.release()
-    if put_away is None:
-        raise BadInput("no night has begun here since the last one was archived")
+    for why in done.refused:
+        click.echo(f"not compressed: {why}", err=True)
     click.echo(f"night {night}: {counted(len(put_away.units), 'unit')} put away in {ARCHIVE_PATH}")

@@ -7,8 +7,8 @@ import click
 
 from dispatcher.cli.ask import is_running
 from dispatcher.context import Context
-from dispatcher.errors import BadInput, StateFileError, WriterLocked
-from dispatcher.opening import STATE_PATH, read_state
+from dispatcher.errors import BadInput, EngineError, StateFileError, WriterLocked
+from dispatcher.opening import STATE_PATH, going_on, read_state, refuse_lost
 from dispatcher.shown.counted import counted
 from dispatcher.state import State
 from dispatcher.train import merged_ref
@@ -66,7 +66,16 @@ class _Look:
             where = f"line {error.line}: " if error.line is not None else ""
             yield Fault(path, f"{where}{error.message}", unreadable=True)
             return
-        if self.state is None or not self.state.night or is_running:  # then it is about to be written
+        if is_running:  # then it is about to be written
+            return
+        try:
+            refuse_lost(self.here.repository.root, self.here.home, self.state)
+        except StateFileError as error:
+            yield Fault(path, error.message)
+            return
+        except EngineError:  # a journal that cannot be read, which is told with its night
+            return
+        if self.state is None or not self.state.night:
             return
         night = next((one for one in self.nights if one.night == self.state.night), None)
         if night is None or not (night.has_journal or night.sessions or night.faults):
@@ -88,12 +97,16 @@ class _Look:
         yield from fsck.check_merges(night, ref, tip, holds)
 
     def newest(self) -> str:
-        """Return the night that the state file is of: the one it names, else the one that was at work last."""
-        if self.state is not None and self.state.night:
-            return self.state.night
-        nights = [night for night in self.nights if night.has_journal]
+        """Return the night that the state file is of, or has to be of: else the one that was at work last.
+
+        Raises BadInput where none goes on, EngineError.
+        """
+        named = self.state.night if self.state is not None else ""
+        if night := going_on(self.here.repository.root, self.here.home, named) or named:
+            return night
+        nights = [night for night in self.nights if night.has_journal and night.ledger.archived is None]
         if not nights:
-            raise BadInput("there is no journal here that the state file could be rebuilt from")
+            raise BadInput("there is no journal of a night that goes on, from which the state file could be rebuilt")
         return max(nights, key=lambda night: night.times[-1]).night
 
 

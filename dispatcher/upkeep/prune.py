@@ -11,14 +11,15 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from dispatcher.errors import StateFileError
+from dispatcher.home import Home
 from dispatcher.upkeep.fsck import written_state
 from dispatcher.upkeep.remains import PRUNED, Remains
 from workers.closed import compress, packed
 from workers.errors import LogError
 from workers.places import units
-from worktrees.files import disk_error, sync_directory, write_atomic
+from worktrees.files import disk_error, left_over, sync_directory, write_atomic
 
-__all__ = ["Compressed", "Prunable", "compress_finished", "finished", "plan", "prune", "title_of"]
+__all__ = ["Compressed", "Prunable", "compress_archived", "compress_finished", "finished", "plan", "prune", "title_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Compressed:
 
 
 def finished(nights: Iterable[Remains], current: str) -> list[Remains]:
-    """Return the nights that are over: not the state file's, readable, all units passed and merged or waived."""
+    """Return the nights that are over: not the state file's, readable, and archived or with all units passed."""
     return [night for night in nights if night.night != current and _is_finished(night)]
 
 
@@ -49,6 +50,8 @@ def _is_finished(night: Remains) -> bool:
     """Whatever cannot be read is not finished: somebody should look at it first."""
     if not night.has_journal or night.torn or night.faults:
         return False
+    if night.ledger.archived is not None:  # nobody was at work, and what had not passed was carried over
+        return True
     try:
         state = written_state(night.ledger)
     except StateFileError:
@@ -77,21 +80,34 @@ def title_of(night: Remains) -> str:
 
 
 def compress_finished(over: Iterable[Remains]) -> Compressed:
-    """Compress every session log of nights that are over; one that cannot be is named and left alone."""
+    """Compress every session log of nights that are over."""
+    return _compress(night.session(log.unit, log.attempt) for night in over for log in night.sessions)
+
+
+def compress_archived(home: Home, night: str) -> Compressed:
+    """Compress every session log of a night that was archived. What a crash leaves plain, `overnight prune` compresses.
+
+    Raises DiskError.
+    """
+    return _compress(log for unit in home.all_units(night) for log in home.sessions(night, unit).values())
+
+
+def _compress(logs: Iterable[Path]) -> Compressed:
+    """Compress logs; one that cannot be is named and left alone."""
     count = saved = 0
     refused: list[str] = []
-    for night in over:
-        for log in night.sessions:
-            plain = night.session(log.unit, log.attempt)
-            if not plain.exists():
-                continue
-            try:
-                saved += compress(plain)
-                count += 1
-            except LogError as error:
-                refused.append(str(error))
-            except OSError as error:
-                raise disk_error("compress", packed(plain), error) from error
+    for plain in logs:
+        if not plain.exists():
+            continue
+        for half in left_over(packed(plain)):  # of a run that was killed: only one process compresses
+            half.unlink(missing_ok=True)
+        try:
+            saved += compress(plain)
+            count += 1
+        except LogError as error:
+            refused.append(str(error))
+        except OSError as error:
+            raise disk_error("compress", packed(plain), error) from error
     return Compressed(count, saved, tuple(refused))
 
 

@@ -1,7 +1,9 @@
 """The archive file's text, and putting a night away over files alone; whole nights are in tests/nights."""
 
+import errno
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import strategies as st
 from old_nights import OldNight
 
 from dispatcher import journal as j
-from dispatcher.archive import ARCHIVE_PATH, Ending, archive, archived_units, is_over, landed, text_of
+from dispatcher.archive import ARCHIVE_PATH, Ending, archive, archived_units, finish, is_over, landed, text_of
 from dispatcher.errors import BadInput
 from dispatcher.home import Home
 from dispatcher.ledger import Ledger
@@ -197,3 +199,32 @@ def test_archived_units_count_when_one_of_their_commits_is_in_the_base() -> None
     """The same name may have been archived twice; a waived one counts by a person's word."""
     units = {"a": ("1", "2"), "b": ("3",), "c": (None,)}
     assert landed(units, {"a", "b", "c", "x"}, lambda commit: commit == "2") == {"a": True, "b": False, "c": True}
+
+
+def test_an_archive_on_another_file_system_gets_copies(stand: Stand, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a file cannot be renamed across, it is copied and then deleted; after a crash in between, deleted."""
+    unit = stand.unit("a")
+    text = unit.read_text()
+    stand.write(state(passed={"a": ""}), ordered("a"), reported(verdict("a", "pass")), merged("a"))
+
+    def refuses(_source: Path, _target: Path) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(Path, "rename", refuses)
+    done = stand.archive()
+    moved = stand.root / ARCHIVE_PATH / "units" / NIGHT / "a.md"
+    assert (moved.read_text(), unit.exists()) == (text, False)
+    assert done is not None
+    unit.write_text(text)
+    finish(stand.root, done)
+    assert unit.exists()  # on one file system that is a new unit of that name
+    elsewhere = unit.stat().st_dev + 1
+    real = Path.stat
+    monkeypatch.setattr(
+        Path,
+        "stat",
+        lambda path, **more: SimpleNamespace(st_dev=elsewhere) if path == moved else real(path, **more),
+    )
+    monkeypatch.setattr(Path, "exists", os.path.lexists)
+    finish(stand.root, done)
+    assert not unit.exists()

@@ -355,3 +355,21 @@ def test_what_is_due_is_settled_by_a_change_as_by_a_whole_text(tmp_path: Path) -
     change = between(render(first), render(done))
     ledger.add(Written(rev=2, change=change, moves=["unit-0003: open → passed"]))
     assert list(ledger.due) == ["unit-0004"]
+
+
+def test_a_file_that_somebody_deletes_meanwhile_is_written_again(keeper: Keeper, book: Book) -> None:
+    """Nothing is asked by it, and nobody is lost; without its folder (a checkout of another branch) we wait for it."""
+    keeper.update(passing("a"))
+    keeper.path.unlink()
+    assert keeper.take_in()
+    keeper.update(lambda state: state)
+    assert read(keeper.path)[0].bucket_of("a") is Bucket.passed
+    assert read(keeper.path)[0].rev == book.ledger.rev == 3
+    keeper.path.unlink()
+    keeper.path.write_text("")
+    assert not keeper.take_in()
+    assert "is empty" in str(keeper.broken)
+    keeper.path.unlink()
+    keeper.path = keeper.path.parent / "gone" / "state.md"
+    assert not keeper.take_in()
+    assert edits(book) == []

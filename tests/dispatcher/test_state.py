@@ -168,8 +168,8 @@ def test_a_typed_goal_waits_for_adoption() -> None:
 @pytest.mark.parametrize(
     ("text", "line", "words"),
     [
-        ("", 1, "overnight init"),
-        ("\n \n", 1, "overnight init"),
+        ("", 1, "overnight fsck --rebuild-state"),
+        ("\n \n", 1, "overnight fsck --rebuild-state"),
         ("## open\n", 1, "'# Loop State: <name>'"),
         ("# Loop State:\n# c\n", 1, "'# Loop State: <name>'"),
         ("# Loop State: x\n", 1, "comment line is missing"),

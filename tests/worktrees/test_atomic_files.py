@@ -4,6 +4,7 @@ import errno
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from worktrees.files import (
     exchange_atomic,
     left_over,
     lock_holder,
+    sweep,
     sync_directory,
     write_atomic,
 )
@@ -203,3 +205,26 @@ def test_a_network_file_system_is_refused(tmp_path: Path, monkeypatch: pytest.Mo
     os.close(probe)
     with pytest.raises(DiskError, match="local folder"):
         FileLock(tmp_path / "l").acquire()
+
+
+def test_old_temporaries_are_swept_and_nothing_else(tmp_path: Path) -> None:
+    """What a killed process left a day ago; a young one may still be written, and other names are not ours."""
+    old = time.time() - 2 * 86_400
+    names = (
+        ".a.json.12.0123abcd.tmp",
+        ".a.json.tmp",
+        "a.json.12.0123abcd.tmp",
+        ".a.json.12.xyz.tmp",
+        ".b.1.0123abcd.tmp",
+    )
+    for name in names:
+        (tmp_path / name).write_text("half")
+        os.utime(tmp_path / name, (old, old))
+    os.utime(tmp_path / names[-1])
+    (tmp_path / ".c.1.0123abcd.tmp").mkdir()
+    os.utime(tmp_path / ".c.1.0123abcd.tmp", (old, old))
+    assert sweep(tmp_path) == 1
+
+    assert not (tmp_path / names[0]).exists()
+    assert all((tmp_path / name).exists() for name in names[1:])
+    assert sweep(tmp_path / "nowhere") == 0

@@ -9,8 +9,9 @@ from old_nights import OldNight, session, started, wrote
 
 from dispatcher.errors import DispatcherError
 from dispatcher.home import Home
+from dispatcher.journal import Archived
 from dispatcher.upkeep.fsck import check_night
-from dispatcher.upkeep.prune import Prunable, compress_finished, finished, plan, prune, title_of
+from dispatcher.upkeep.prune import Prunable, compress_archived, compress_finished, finished, plan, prune, title_of
 from dispatcher.upkeep.remains import PRUNED
 from workers.closed import packed
 
@@ -52,6 +53,32 @@ def test_only_finished_nights(old: OldNight, tmp_path: Path) -> None:
     nights = [one.look() for one in (old, waits, flies, broken)]
     assert finished(nights, "") == [nights[0]]
     assert finished(nights, old.night) == []
+
+
+def test_an_archived_night_is_finished_whatever_had_not_passed(old: OldNight) -> None:
+    """`archive --all` carried the rest over, and whoever was in flight is dead; what cannot be read still stays."""
+    left = OldNight(old.home, "1130-bbb")
+    left.journal(started("1130-bbb"), wrote(night="1130-bbb", open="a", blocked="b"), ordered("a"))
+    assert finished([left.look()], "") == []
+    left.journal(Archived(text="", units=[], left=""))
+    assert [night.night for night in finished([left.look()], "")] == ["1130-bbb"]
+    assert finished([left.look()], "1130-bbb") == []
+    left.journal(started("1130-bbb"))
+    path = left.home.journal("1130-bbb")
+    path.write_bytes(path.read_bytes()[:-3])
+    assert finished([left.look()], "") == []
+
+
+def test_an_archived_nights_sessions_are_compressed(old: OldNight) -> None:
+    """All of them, by path alone; again, or after a crash in between, the rest."""
+    old.log("b", 1, session("b", "fail"))
+    old.log("b", 2, session("b", "fail", 2))
+    assert compress_archived(old.home, old.night).count == 3
+    assert compress_archived(old.home, old.night).count == 0
+    old.log("c", 1, session("c", "fail"))
+    assert compress_archived(old.home, old.night).count == 1
+    assert len(old.look().sessions) == 4
+    assert old.look().faults == ()
 
 
 def test_closed_sessions_are_compressed_and_nothing_is_lost(old: OldNight) -> None:
