@@ -239,7 +239,9 @@ class Engine:
 
     async def _start_flower(self) -> None:
         """Start Flower and give it time to listen, before the first event: a task that it missed it never shows."""
-        self._spawn("flower", self._flower_argv(), self._worker_env())
+        password = secrets.token_urlsafe(12)  # in the environment: anybody may read a command line
+        env = {**self._worker_env(), "FLOWER_BASIC_AUTH": f"overnight:{password}"}
+        self._spawn("flower", self._flower_argv(password), env)
         deadline = asyncio.get_running_loop().time() + _START_SECONDS
         while asyncio.get_running_loop().time() < deadline:
             with contextlib.suppress(redis.RedisError):
@@ -260,9 +262,9 @@ class Engine:
     def _worker_argv(self, number: int, slots: int) -> list[str]:
         return worker_command(f"w{number}@%h", slots)
 
-    def _flower_argv(self) -> list[str]:
+    def _flower_argv(self, password: str) -> list[str]:
         """Loopback, with a password of this run's own: without one its API answers nobody (facts: Flower)."""
-        port, password = _free_port(), secrets.token_urlsafe(12)
+        port = _free_port()
         self.flower_address = f"http://overnight:{password}@127.0.0.1:{port}"
         columns = "name,uuid,state,args,result,received,started,runtime,worker"
         return [
@@ -270,7 +272,6 @@ class Engine:
             "flower",
             "--address=127.0.0.1",
             f"--port={port}",
-            f"--basic-auth=overnight:{password}",
             f"--tasks_columns={columns}",
             "--max-tasks=5000",
         ]
