@@ -7,7 +7,10 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from pathlib import Path
 
-__all__ = ["Timer", "cron_line", "left", "next_at", "next_here", "service", "timer", "wait_until"]
+__all__ = ["ENV_FILE", "Timer", "cron_line", "left", "next_at", "next_here", "service", "timer", "wait_until"]
+
+ENV_FILE = ".config/overnight/env"
+"""Below the home folder, for systemd and cron alike: lines of NAME='value', which both read in the same way."""
 
 _LOOK_SECONDS = 1.0
 """A machine that slept, or a clock that was set, is noticed so soon."""
@@ -43,11 +46,23 @@ def left(seconds: float) -> str:
     return f"{whole // 60} min {whole % 60} s" if whole >= 60 else f"{whole} s"
 
 
-def wait_until(moment: datetime, show: Callable[[float], None], sleep: Callable[[float], None] = clock.sleep) -> None:
-    """Return when the wall clock has reached `moment`; `show` is given the seconds that are left, again and again."""
+def wait_until(
+    moment: datetime,
+    show: Callable[[float], None],
+    sleep: Callable[[float], None] = clock.sleep,
+    *,
+    is_called_off: Callable[[], bool] = lambda: False,
+) -> bool:
+    """Return True when the wall clock has reached `moment`, False as soon as the waiting is called off.
+
+    `show` is given the seconds that are left, again and again.
+    """
     while (seconds := (moment - datetime.now().astimezone()).total_seconds()) > 0:
+        if is_called_off():
+            return False
         show(seconds)
         sleep(min(_LOOK_SECONDS, seconds))
+    return True
 
 
 def service(one: Timer) -> str:
@@ -64,8 +79,8 @@ def service(one: Timer) -> str:
         "Type=exec\n"
         f"WorkingDirectory={_plain(str(one.folder))}\n"
         f"{env}"
-        "# ANTHROPIC_API_KEY=… belongs in this file, readable by you alone; key_command needs none.\n"
-        "EnvironmentFile=-%h/.config/overnight/env\n"
+        "# ANTHROPIC_API_KEY='…' belongs in this file, readable by you alone; key_command needs none.\n"
+        f"EnvironmentFile=-%h/{ENV_FILE}\n"
         f"ExecStart={' '.join(_quoted(word).replace('$', '$$') for word in one.argv)}\n"
         "KillMode=mixed\n"
         "TimeoutStopSec=15min\n"
@@ -87,10 +102,15 @@ def timer(one: Timer) -> str:
 
 
 def cron_line(one: Timer) -> str:
-    """Return a line for `crontab -e`: cron reads `%` as the end of the command, and has next to no PATH."""
-    words = [f"{name}={shlex.quote(value)}" for name, value in one.env.items()]
-    words += [shlex.quote(word) for word in one.argv]
-    command = f"cd {shlex.quote(str(one.folder))} && {' '.join(words)}"
+    """Return a line for `crontab -e`: cron reads `%` as the end of the command, and has next to no PATH.
+
+    As for systemd, what the file of variables says wins over what was found here.
+    """
+    given = "".join(f"{name}={shlex.quote(value)}; " for name, value in one.env.items())
+    file = '"$HOME/' + ENV_FILE + '"'
+    run = " ".join(shlex.quote(word) for word in one.argv)
+    env = f"set -a; {given}if [ -r {file} ]; then . {file}; fi; set +a"
+    command = f"cd {shlex.quote(str(one.folder))} && {{ {env}; exec {run}; }}"
     return f"{one.at.minute} {one.at.hour} * * * {command}".replace("%", "\\%")
 
 

@@ -10,7 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dispatcher.unattended.schedule import Timer, cron_line, left, next_at, next_here, service, timer, wait_until
+from dispatcher.unattended.schedule import (
+    ENV_FILE,
+    Timer,
+    cron_line,
+    left,
+    next_at,
+    next_here,
+    service,
+    timer,
+    wait_until,
+)
 
 NIGHTLY = Timer(
     "overnight-x",
@@ -105,3 +115,20 @@ def test_the_cron_line_survives_the_shell_and_cron(tmp_path: Path) -> None:
     assert "%" not in command.replace("\\%", "")
     done = subprocess.run(["sh", "-c", command.replace("\\%", "%")], capture_output=True, text=True, check=True)
     assert done.stdout == f"{folder} a'b\n"
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_cron_line_has_what_the_file_of_variables_says(tmp_path: Path, shell: str) -> None:
+    """From next to no environment, as cron has it: the key is there, and the file wins, as it does for systemd."""
+    file = tmp_path / ENV_FILE
+    one = Timer("x", time(22), tmp_path, ["sh", "-c", 'echo "$KEY|$X|$BROKER"'], {"X": "here", "BROKER": "redis://a/0"})
+    command = cron_line(one).partition(" * * * ")[2].replace("\\%", "%")
+
+    def runs() -> str:
+        clean = ["env", "-i", f"HOME={tmp_path}", "PATH=/usr/bin:/bin", shell, "-c", command]
+        return subprocess.run(clean, capture_output=True, text=True, check=True).stdout
+
+    assert runs() == "|here|redis://a/0\n"
+    file.parent.mkdir(parents=True)
+    file.write_text("KEY='a&b $c'\nX='there'\n# words\n")
+    assert runs() == "a&b $c|there|redis://a/0\n"
