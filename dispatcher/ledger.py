@@ -8,8 +8,8 @@ from typing import Any
 from dispatcher import journal as j
 from dispatcher.moves import Cause, may
 from dispatcher.revisions import Revisions
-from dispatcher.state import Bucket, parse
-from workers.orders import Answered, ForkPoint, Told, UnitReport
+from dispatcher.state import Bucket, one_line, parse
+from workers.orders import Answered, ForkPoint, Release, Told, UnitReport
 
 __all__ = ["Due", "Ledger", "Lesson", "UnitFacts"]
 
@@ -87,6 +87,7 @@ class UnitFacts:
     question: UnitReport | None = None
     answers: tuple[Answered, ...] = ()
     told: tuple[Told, ...] = ()  # all that people said to it: an order carries all, a session hears each once
+    blocked_as: str = ""  # why it was last blocked, in full: the state file's note is cut
     is_cancelled: bool = False
     merged: str | None = None
     waived: bool = False
@@ -100,6 +101,18 @@ class UnitFacts:
     def turns_taken(self) -> int:
         """Turns of all attempts since the last retry."""
         return sum(self.turns.values()) - self.forgiven_turns
+
+    def whole(self, note: str) -> str:
+        """Return what a note of the state file is the beginning of, where it was written for the last block."""
+        return self.blocked_as if note and note == one_line(self.blocked_as) else note
+
+    @property
+    def is_fresh(self) -> bool:
+        """Tell whether a retry would change nothing: no attempt has begun since the last one, and nothing counts."""
+        counted = self.failures or self.conflicts or self.losses or self.releases or self.untaken or self.passed_over
+        is_waiting = self.question is not None or self.fork is not None or self.is_cancelled
+        has_spent = self.cost > self.forgiven or self.turns_taken > 0
+        return self.settled and not (counted or self.lost_in_all or is_waiting or has_spent)
 
     def forgive(self) -> None:
         """Start counting anew, because a person asked for a retry: a new attempt in a fresh context.
@@ -292,9 +305,15 @@ class Ledger:
             return
         facts.in_flight, facts.closed_epoch, facts.untaken = False, report.epoch, 0
         if report.kind == "release":
-            facts.releases += report.reason not in ("stopped", "shutdown", "busy")
+            self._released(report, facts)
         else:
             self._verdict(report, facts)
+
+    def _released(self, report: Release, facts: UnitFacts) -> None:
+        facts.releases += report.reason not in ("stopped", "shutdown", "busy", "session", "budget")
+        if report.reason == "session":  # handing it out again would help nobody: a person must mend it
+            facts.blocked_as = report.detail
+            self.due[report.unit] = Due(Bucket.blocked, report.detail)
 
     def _book(self, facts: UnitFacts, attempt: int, cost: Decimal) -> None:
         """Book a session's running sum: the newest is the whole."""
@@ -318,6 +337,7 @@ class Ledger:
                 facts.notes.append(f"attempt {report.attempt}: {report.note}")
                 self.due[report.unit] = Due(Bucket.tried, report.note, counted=True)
             case "block":
+                facts.blocked_as = report.note
                 self.due[report.unit] = Due(Bucket.blocked, report.note)
 
     def _merge(self, entry: j.MergeIntent | j.MergeDone | j.MergeDropped | j.MergeFailed) -> None:

@@ -41,7 +41,8 @@ def waiting(state: State, ledger: Ledger, dropped: Iterable[dropbox.Request] = (
     for entry in state.entries(Bucket.blocked):
         if entry.id not in asking:
             commands = (f"overnight log {entry.id}", f"overnight retry {entry.id}")
-            found.append(Waiting(entry.id, "blocked", entry.note, commands, said.get(entry.id, "")))
+            words = ledger.unit(entry.id).whole(entry.note)
+            found.append(Waiting(entry.id, "blocked", words, commands, said.get(entry.id, "")))
     return found
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from worktrees.files import write_atomic
 
 from .errors import LogError
-from .log import Contents, only_growing, parse, read
+from .log import Contents, only_growing, parse, read, unsure
 
 __all__ = ["compress", "is_stored", "packed", "read_either", "size"]
 
@@ -61,4 +61,5 @@ def compress(path: Path) -> int:
     if gzip.decompress(archive.read_bytes()) != data:
         raise LogError(archive, "does not hold what was written to it: is the disk failing?")
     path.unlink()
+    unsure(path).unlink(missing_ok=True)  # of a writer that died: what it left is in the archive, durably
     return len(data) - archive.stat().st_size

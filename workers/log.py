@@ -3,6 +3,13 @@
 `append` makes records readable in this process; only a returned `flush` promises that they survive a crash (spec
 L3). It never edits, cuts or repairs a valid record (spec L4). The first flush of a new log makes the file whole or
 not at all, so what a log begins with (a fork's whole past) is never there by half.
+
+Bytes whose fsync failed may be readable and yet never reach the disk, and no later fsync says so. So a writer that
+fails cuts off what it had not promised, and every writer leaves a mark beside the log (`.unsure`) until it has closed
+it whole. Who finds the mark of a dead one does not append to what that one left: its first flush writes the whole log
+into a new file, syncs it and renames it. The mark itself need not be durable: after a power cut only the disk speaks.
+This costs one copy of the log, and the room for it, after each crash. It trusts the disk with what an fsync has
+confirmed.
 """
 
 import gc
@@ -11,7 +18,7 @@ import os
 import threading
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import chain, count
@@ -25,7 +32,7 @@ from worktrees.files import FileLock, sync_directory
 
 from .errors import LogAlreadyOwned, LogCorrupt, LogError, LogWriteFailed
 
-__all__ = ["Contents", "Log", "Record", "encode", "offset_of", "only_growing", "parse", "read"]
+__all__ = ["Contents", "Log", "Record", "encode", "offset_of", "only_growing", "parse", "read", "unsure"]
 
 TORN = "log/torn"
 _MANY_OBJECTS = 10_000
@@ -109,6 +116,11 @@ def only_growing() -> Iterator[None]:
             gc.enable()
 
 
+def unsure(path: Path) -> Path:
+    """Return where the mark of a writer of the log is, from its first write on until it closes the log whole."""
+    return path.with_name(f"{path.name}.unsure")
+
+
 def offset_of(records: Sequence[Record], seq: int) -> int:
     """Return the byte at which a record's line begins, for naming one that cannot be understood, from a whole log."""
     return sum(len(encode(record)) for record in records[:seq])
@@ -158,7 +170,8 @@ class Log:
         self.records: list[Record] = list(contents.records)
         self._lock = lock
         self._fd = -1
-        self._end = contents.end
+        self._end = contents.end  # where the next flush begins: a later one never promises what comes before again
+        self._was_left = unsure(path).exists()
         self._tail = contents.tail
         self._aside: Path | None = None
         self._pending: list[bytes] = []
@@ -214,15 +227,20 @@ class Log:
                 self._write(data)
             except (OSError, DiskError) as error:
                 self._failure = LogWriteFailed(self.path, f"could not be written: {error}")
+                self._take_back()
                 raise self._failure from error
             except BaseException:  # interrupted in the middle: a line may be there by half
                 self._failure = LogWriteFailed(self.path, "was interrupted while it was written")
+                self._take_back()
                 raise
 
     def close(self) -> None:
         """Give up the right to write. What was not flushed is lost, as it was never promised."""
         with self._barrier, self._mutex:
             if self._failure is None:
+                if self._fd >= 0 and self._lock.held:
+                    with suppress(OSError):
+                        unsure(self.path).unlink(missing_ok=True)
                 self._failure = LogWriteFailed(self.path, "is closed")
             if self._fd >= 0:
                 os.close(self._fd)
@@ -244,12 +262,32 @@ class Log:
     def _write(self, data: bytes) -> None:
         if self._fd < 0:
             self._set_tail_aside()
-            if self._end == 0:
+            _write_file(unsure(self.path), b"", is_durable=False)
+            if self._end == 0 or self._was_left:
+                data = self._stored() + data
                 self._begin(data)
+                self._end = len(data)
                 return
             self._open_for_append()
         _write_all(self._fd, data)
         os.fdatasync(self._fd)
+        self._end += len(data)
+
+    def _stored(self) -> bytes:
+        """Return the valid bytes that another writer left, looked at once more: they come from memory or the disk."""
+        if self._end == 0:
+            return b""
+        data = self.path.read_bytes()[: self._end]
+        if parse(self.path, data).end != self._end:
+            raise LogWriteFailed(self.path, "has changed since it was opened")
+        return data
+
+    def _take_back(self) -> None:
+        """Cut off what was written and not promised, as well as one can. Where one cannot, the mark tells of it."""
+        with suppress(OSError):
+            self.path.with_name(f"{self.path.name}.new").unlink(missing_ok=True)
+            if self._fd >= 0:
+                os.ftruncate(self._fd, self._end)
 
     def _set_tail_aside(self) -> None:
         """Keep torn bytes for whoever wants to look at them, before the log's own file loses them."""
@@ -292,11 +330,12 @@ def _asides(path: Path, end: int) -> list[Path]:
     return found
 
 
-def _write_file(path: Path, data: bytes) -> None:
+def _write_file(path: Path, data: bytes, *, is_durable: bool = True) -> None:
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
     try:
         _write_all(fd, data)
-        os.fdatasync(fd)
+        if is_durable:
+            os.fdatasync(fd)
     finally:
         os.close(fd)
 

@@ -151,6 +151,7 @@ def test_what_lies_in_the_outbox_is_taken_for_this_night_alone(desk: Desk, tmp_p
         ("busy", None, 2.0),
         ("model", None, 30.0),
         ("stopped", None, 0.0),
+        ("session", None, 0.0),
     ],
 )
 def test_what_a_release_means_for_the_run(desk: Desk, reason: str, code: int | None, held: float) -> None:

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from dispatcher import journal as j
 from dispatcher.ledger import Due, Ledger, UnitFacts
-from dispatcher.state import Bucket, State, render
+from dispatcher.state import Bucket, State, one_line, render
 
 
 def fold(*entries: object) -> Ledger:
@@ -133,7 +133,7 @@ def test_what_is_in_flight_holds_its_reserve() -> None:
     assert (ledger.reserved, ledger.spent) == (dollars("3"), dollars("1"))
 
 
-@pytest.mark.parametrize("reason", ["stopped", "shutdown", "busy"])
+@pytest.mark.parametrize("reason", ["stopped", "shutdown", "busy", "session", "budget"])
 def test_a_release_on_our_own_account_costs_nothing(reason: str) -> None:
     """No attempt, no loss, and nothing towards the cap on infrastructure."""
     found = facts(ordered("a"), reported(release("a", reason)))
@@ -142,6 +142,19 @@ def test_a_release_on_our_own_account_costs_nothing(reason: str) -> None:
 
 def test_releases_for_infrastructures_sake_are_counted_until_there_is_a_verdict() -> None:
     """They have a cap of their own."""
+def test_a_session_that_cannot_be_read_waits_for_a_person() -> None:
+    """At once, as a verdict to block would: with the whole reason, no loss, and the same attempt or a new one next."""
+    why = "its session: line 5 (byte 812) does not match its checksum. " + "x" * 200
+    ledger = fold(ordered("a"), reported(release("a", "session", detail=why)))
+    found = ledger.unit("a")
+    assert ledger.due["a"] == Due(Bucket.blocked, why)
+    assert (found.losses, found.releases, found.failures, found.settled) == (0, 0, 0, False)
+    assert found.whole(one_line(why)) == why
+    assert found.whole("a person's own note") == "a person's own note"
+    ledger.add(asked("retry", "a"))
+    assert found.settled
+
+
     entries = [ordered("a"), reported(release("a", "model")), ordered("a", 1, 2), reported(release("a", "disk", 1, 2))]
     assert facts(*entries).releases == 2
     assert facts(*entries, ordered("a", 1, 3), reported(verdict("a", "fail", 1, 3))).releases == 0

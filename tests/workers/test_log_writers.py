@@ -18,7 +18,7 @@ import log_writer
 import pytest
 
 from workers.errors import LogAlreadyOwned, LogWriteFailed
-from workers.log import TORN, Log, Record, encode, read
+from workers.log import TORN, Log, Record, encode, read, unsure
 from workers.tools import Workspace, built_in
 from worktrees.process import base_environment
 
@@ -129,31 +129,85 @@ def test_what_was_flushed_survives_fifty_kills(nursery: Helper, tmp_path: Path, 
     assert torn > 0 or size < SIZES[-1]  # the kills did hit in the middle of a write
 
 
-def injected(fault: str, path: Path) -> Helper:
+def injected(path: Path, *faults: str) -> Helper:
     assert STRACE is not None
-    return Helper("fails", str(path), before=(STRACE, "-f", "-qq", "-o", "/dev/null", "-e", f"inject={fault}"))
+    injects = [word for fault in faults for word in ("-e", f"inject={fault}")]
+    return Helper("fails", str(path), before=(STRACE, "-f", "-qq", "-o", "/dev/null", *injects))
 
 
 @needs_strace
 def test_an_fsync_that_fails_once(tmp_path: Path) -> None:
     """The kernel reports a lost write once and then says "ok": the log believes the first answer, and still loads."""
     path = tmp_path / "session.jsonl"
-    with injected("fdatasync:error=EIO:when=2", path) as helper:
+    with injected(path, "fdatasync:error=EIO:when=2") as helper:
         heard = [helper.hear() for _ in range(3)]
     assert heard[0] == "flushed"
     assert all(line.startswith(f"failed: {path}: could not be written") for line in heard[1:])
     assert "Input/output error" in heard[1]
-    assert read(path).records[0].data == {"n": 0}
+    assert [record.data for record in read(path).records] == [{"n": 0}]  # what was not promised is cut off
+    rewritten_before_it_goes_on(path)
+
+
+@needs_strace
+def test_an_fsync_that_fails_and_bytes_that_stay(tmp_path: Path) -> None:
+    """Where what failed cannot even be cut off, readers see it; the next owner stores it anew, and only then goes on."""
+    path = tmp_path / "session.jsonl"
+    with injected(path, "fdatasync:error=EIO:when=2", "ftruncate:error=EIO") as helper:
+        assert [helper.hear()[:6] for _ in range(3)] == ["flushe", "failed", "failed"]
+    assert [record.data for record in read(path).records] == [{"n": 0}, {"n": 1}]
+    rewritten_before_it_goes_on(path)
+
+
+def rewritten_before_it_goes_on(path: Path) -> None:
+    """Assert that the next owner trusts no byte of the file: all of it is written and synced before its own first."""
+    before, written = read(path).records, path.stat().st_ino
+    with Log.open(path) as log:
+        log.append([("x", {"n": "new"})])
+        log.flush()
+        assert path.stat().st_ino != written
+    assert read(path).records[:-1] == before
+    assert sorted(file.name for file in path.parent.iterdir()) == ["session.jsonl", "session.lock"]
+    written = path.stat().st_ino
+    with Log.open(path) as log:  # that one closed it whole, so now there is nothing to mistrust
+        log.append([("x", {"n": "newer"})])
+        log.flush()
+    assert path.stat().st_ino == written
+
+
+def test_killed_between_a_write_and_its_fsync(tmp_path: Path) -> None:
+    """Nobody has heard of a write that failed by then: the next owner stores what it finds before it goes on."""
+    path = tmp_path / "session.jsonl"
+    program = (
+        "import os, sys, pathlib; from workers.log import Log\n"
+        "log = Log.open(pathlib.Path(sys.argv[1])); log.append([('x', {'n': 0})]); log.flush()\n"
+        "os.fdatasync = lambda fd: os._exit(9)\n"
+        "log.append([('x', {'n': 1})]); log.flush()"
+    )
+    assert subprocess.run([sys.executable, "-c", program, str(path)], check=False).returncode == 9
+    assert unsure(path).exists()
+    rewritten_before_it_goes_on(path)
+
+
+def test_what_cannot_be_stored_anew(tmp_path: Path) -> None:
+    """A log whose bytes were there a moment ago and are not any more is refused: nothing takes its place."""
+    path = tmp_path / "session.jsonl"
     with Log.open(path) as log:
         log.append([("x", {})])
         log.flush()
+    unsure(path).touch()
+    with Log.open(path) as log:
+        path.write_bytes(b"")
+        log.append([("y", {})])
+        with pytest.raises(LogWriteFailed, match="has changed since it was opened"):
+            log.flush()
+    assert path.read_bytes() == b""
 
 
 @needs_strace
 def test_killed_at_the_rename(tmp_path: Path) -> None:
     """A log begins with all of its first flush or with nothing; the next owner does not care what was left."""
     path = tmp_path / "session.jsonl"
-    with injected("rename,renameat,renameat2:signal=KILL", path) as helper:
+    with injected(path, "rename,renameat,renameat2:signal=KILL") as helper:
         assert helper.hear() == ""
         assert helper.process.wait() in (-9, 137)
     assert read(path).records == ()
@@ -175,7 +229,7 @@ def test_a_long_first_flush_on_a_full_disk_leaves_nothing(tiny_disk: Path) -> No
 
 
 def test_interrupted_in_the_middle_of_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Ctrl-C between two short writes leaves half a line: nothing is ever written behind it by the same owner."""
+    """Ctrl-C between two short writes: the half line is cut off, and nothing more is written by the same owner."""
     path = tmp_path / "session.jsonl"
     write, calls = os.write, [0]
 
@@ -198,7 +252,7 @@ def test_interrupted_in_the_middle_of_a_write(tmp_path: Path, monkeypatch: pytes
         with pytest.raises(LogWriteFailed, match="interrupted"):
             log.flush()
     assert [record.type for record in read(path).records] == ["x"]
-    assert len(read(path).tail) == 20
+    assert read(path).tail == b""
 
 
 def test_several_appends_one_fsync(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
