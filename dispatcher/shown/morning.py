@@ -16,8 +16,8 @@ from worktrees.repository import Repository
 __all__ = ["Material", "as_facts", "as_text", "ran_on", "summary"]
 
 _MOST_NAMED = 2  # verifies in the headline
-
 _NOTE_CHARACTERS = 600
+
 
 class Material(Protocol):
     """What a report is made from: a night as it is now, or one that is being archived."""
@@ -80,11 +80,11 @@ def _approvals(here: Material) -> list[str]:
 
 
 def _noted(here: Material, bucket: Bucket) -> dict[str, str]:
+    """Return the notes, in full where the state file's were cut."""
     asking = _questions(here)
     told = {entry.id: here.ledger.unit(entry.id).whole(entry.note) for entry in here.state.entries(bucket)}
     return {unit: one_line(note, _NOTE_CHARACTERS) for unit, note in told.items() if unit not in asking}
 
-    """Return the notes, in full where the state file's were cut."""
 
 def _tip_verifies(here: Material, tip: str | None) -> list[dict[str, Any]]:
     """Return every verify that was run on the very tree of the tip, whatever stage it was run at."""

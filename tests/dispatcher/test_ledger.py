@@ -140,8 +140,6 @@ def test_a_release_on_our_own_account_costs_nothing(reason: str) -> None:
     assert (found.releases, found.failures, found.in_flight, found.settled) == (0, 0, False, False)
 
 
-def test_releases_for_infrastructures_sake_are_counted_until_there_is_a_verdict() -> None:
-    """They have a cap of their own."""
 def test_a_session_that_cannot_be_read_waits_for_a_person() -> None:
     """At once, as a verdict to block would: with the whole reason, no loss, and the same attempt or a new one next."""
     why = "its session: line 5 (byte 812) does not match its checksum. " + "x" * 200
@@ -155,6 +153,8 @@ def test_a_session_that_cannot_be_read_waits_for_a_person() -> None:
     assert found.settled
 
 
+def test_releases_for_infrastructures_sake_are_counted_until_there_is_a_verdict() -> None:
+    """They have a cap of their own."""
     entries = [ordered("a"), reported(release("a", "model")), ordered("a", 1, 2), reported(release("a", "disk", 1, 2))]
     assert facts(*entries).releases == 2
     assert facts(*entries, ordered("a", 1, 3), reported(verdict("a", "fail", 1, 3))).releases == 0
