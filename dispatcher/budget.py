@@ -1,21 +1,37 @@
 """Budgets: what a unit, a run and a night may still spend, in dollars and turns. The one choke point, and pure.
 
 A hand-out claims all that the unit may still spend; the claim is reserved until its report says what it really was.
-Nothing is begun that what is left does not cover in full, so the most that can be spent beyond a budget is the one
-step (of each unit at work) that crosses its line.
+Nothing is begun that what is left does not cover in full; with nobody at work a unit may claim less, the rest of the
+money. So the most that can be spent beyond a budget is the one step (of each unit at work) that crosses its line.
 """
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from decimal import Decimal
+from typing import Literal
 
 from dispatcher.ledger import Ledger, UnitFacts
 from dispatcher.units import UnitFile
 
-__all__ = ["WARN_AT", "Budget", "Claim", "Limits", "budgets", "claim_of", "not_booked", "spent_out", "warnings"]
+__all__ = [
+    "WARN_AT",
+    "Bound",
+    "Budget",
+    "Claim",
+    "Limits",
+    "budgets",
+    "claim_of",
+    "not_booked",
+    "spent_out",
+    "warnings",
+    "within",
+]
 
 WARN_AT = Decimal("0.8")
 """The share of a budget from which on people are warned."""
+
+Bound = Literal["unit", "run", "night"]
+"""Whose limit it is that a claim ends at: a unit's own, or what its run or night has left."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,17 +58,18 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a hand-out may spend. `money` None: no price is known, or no cap."""
+    """What a hand-out may spend. `money` None: no price is known, or no cap; `bound`: whose limit its money is."""
 
     money: Decimal | None
     turns: int
+    bound: Bound = "unit"
 
 
 @dataclass(frozen=True, slots=True)
 class Budget:
     """One cap of a run or a night: what was spent, and what is reserved for those at work."""
 
-    scope: str  # "run" or "night"
+    scope: Literal["run", "night"]
     unit: str  # "$" or "turns"
     cap: Decimal
     spent: Decimal
@@ -70,6 +87,16 @@ class Budget:
 
     def _of(self, claim: Claim) -> Decimal:
         return (claim.money or Decimal(0)) if self.unit == "$" else Decimal(claim.turns)
+
+    def holds_back(self, claim: Claim, beside: Iterable[Claim], empty: int, slots: int) -> str:
+        """Return what to say of slots that stay empty for what is reserved, and what changes that."""
+        left = self.left - sum((self._of(one) for one in beside), Decimal(0))
+        rest = f"${left:.2f}" if self.unit == "$" else f"{left} turns"
+        key = "unit" if self.unit == "$" else "rounds"
+        return (
+            f"{empty} of {slots} slots stay empty: beside what is reserved for those at work {self} has {rest} left, "
+            f"and the next unit may take {self.wanted(claim)}; a lower [limits] {key} reserves less for each"
+        )
 
     def wanted(self, claim: Claim) -> str:
         """Return what a claim takes of this budget, for people."""
@@ -89,7 +116,7 @@ def budgets(ledger: Ledger, limits: Limits, units: Mapping[str, UnitFile]) -> tu
     flying = {unit: facts for unit, facts in ledger.units.items() if facts.in_flight}
     money = sum((facts.reserve for facts in flying.values() if facts.reserve is not None), Decimal(0))
     turns = sum(_turns(unit, units, facts, limits) for unit, facts in flying.items())
-    found = (
+    found: tuple[tuple[Literal["run", "night"], str, Decimal | int | None, Decimal | int, Decimal | int], ...] = (
         ("night", "$", limits.night, ledger.spent, money),
         ("run", "$", limits.run, ledger.spent - ledger.spent_before, money),
         ("night", "turns", limits.night_turns, ledger.turns, turns),
@@ -104,12 +131,28 @@ def budgets(ledger: Ledger, limits: Limits, units: Mapping[str, UnitFile]) -> tu
 
 def claim_of(unit: str, units: Mapping[str, UnitFile], facts: UnitFacts, limits: Limits) -> Claim:
     """Return what a hand-out of the unit may spend: all that it has left, over all its attempts since a retry."""
-    money = None
-    if limits.unit is not None:
-        own = units[unit].limits.money if unit in units else None
-        left = (own or limits.unit) - (facts.cost - facts.forgiven)
-        money = min(cap for cap in (left, limits.night, limits.run) if cap is not None)
-    return Claim(money, _turns(unit, units, facts, limits))
+    turns = _turns(unit, units, facts, limits)
+    if limits.unit is None:
+        return Claim(None, turns)
+    own = units[unit].limits.money if unit in units else None
+    left = (own or limits.unit) - (facts.cost - facts.forgiven)
+    caps: list[tuple[Decimal | None, Bound]] = [(left, "unit"), (limits.run, "run"), (limits.night, "night")]
+    money, bound = min(((cap, whose) for cap, whose in caps if cap is not None), key=lambda one: one[0])
+    return Claim(money, turns, bound)
+
+
+def within(claim: Claim, short: Sequence[Budget], ledger: Ledger) -> Claim | None:
+    """Return the claim cut down to the rest of the money, None where the rest is too little to begin anything with.
+
+    For when nobody is at work, whose reserve may come back. What sessions of the night have cost on average is enough;
+    less would most likely be spent in vain. Only money is cut: with too few turns an attempt fails.
+    """
+    if claim.money is None or any(one.unit != "$" for one in short):
+        return None
+    least = min(short, key=lambda one: one.left)
+    costs = [cost for facts in ledger.units.values() for cost in facts.costs.values() if cost > 0]
+    enough = sum(costs, Decimal(0)) / max(1, len(costs))
+    return replace(claim, money=least.left, bound=least.scope) if least.left > 0 and least.left >= enough else None
 
 
 def _turns(unit: str, units: Mapping[str, UnitFile], facts: UnitFacts, limits: Limits) -> int:

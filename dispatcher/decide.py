@@ -4,12 +4,12 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from dispatcher.budget import Budget, Claim, Limits, budgets, claim_of, spent_out
+from dispatcher.budget import Bound, Budget, Claim, Limits, budgets, claim_of, spent_out, within
 from dispatcher.ledger import Ledger, UnitFacts
 from dispatcher.state import Bucket, State
 from dispatcher.units import UnitFile, attempts_of
 
-__all__ = ["Block", "HandOut", "Limits", "Plan", "View", "decide", "untouched", "waits_for"]
+__all__ = ["Block", "HandOut", "Limits", "Plan", "View", "decide", "untouched", "used_up", "waits_for"]
 
 # Claimed epochs without progress, and hand-backs for infrastructure's sake, until a person is asked (rule 12).
 MOST_LOSSES = 3
@@ -46,13 +46,14 @@ class View:
     conflicts: Mapping[str, Collection[str]] = field(default_factory=dict)
     begun: int = 0  # attempts that this run has begun
     seconds_left: float | None = None  # until the run must end
+    writable: bool = True  # else nobody can be moved: the state file cannot be read
 
 
 @dataclass(frozen=True, slots=True)
 class HandOut:
     """Give a unit to a worker: a new attempt, or the same one under the next epoch. `reserve` in dollars.
 
-    `turns` is what the attempt may take, where that is fewer than its verify rounds.
+    `turns` is what the attempt may take, where that is fewer than its verify rounds; `bound`: whose limit `reserve` is.
     """
 
     unit: str
@@ -60,6 +61,7 @@ class HandOut:
     epoch: int
     reserve: Decimal | None
     turns: int | None = None
+    bound: Bound = "unit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,12 +87,13 @@ class Plan:
     capped: bool = False
     late: bool = False
     next_claim: str = ""  # what the next unit needs, where a budget is short
+    held: str = ""  # why slots stay empty, where what is reserved for others holds them so
 
 
 def decide(view: View) -> Plan:
     """Return what follows from a view: first what must be blocked, then orders for free slots from the top."""
     ready = view.state.ready()
-    blocks = tuple(found for unit in ready if (found := _must_block(unit, view)) is not None)
+    blocks = tuple(found for unit in ready if view.writable and (found := _must_block(unit, view)) is not None)
     flying = [unit for unit, facts in view.ledger.units.items() if facts.in_flight]
     merging = [unit for unit, facts in view.ledger.units.items() if facts.waiting is not None]
     queue = _Queue(view, flying, merging)
@@ -99,7 +102,9 @@ def decide(view: View) -> Plan:
     waits = ready if view.paused else view.held_back
     held = any(is_ready(unit, view, ignore_hold=True) for unit in waits) and not view.closed
     idle = not (flying or queue.hand_outs or (view.merging and merging) or blocks or held)
-    return Plan(blocks, tuple(queue.hand_outs), idle, queue.short, queue.capped, queue.late, queue.next_claim)
+    return Plan(
+        blocks, tuple(queue.hand_outs), idle, queue.short, queue.capped, queue.late, queue.next_claim, queue.held
+    )
 
 
 class _Queue:
@@ -108,7 +113,7 @@ class _Queue:
     def __init__(self, view: View, flying: Collection[str], merging: Collection[str]) -> None:
         self.view = view
         self.hand_outs: list[HandOut] = []
-        self.short, self.next_claim, self.capped, self.late = "", "", False, False
+        self.short, self.next_claim, self.held, self.capped, self.late = "", "", "", False, False
         self._flying = len(flying)
         self._is_alone = any(_is_suspect(unit, view) for unit in flying)
         self._beside = {*flying, *merging}
@@ -150,20 +155,14 @@ class _Queue:
 
     def _take(self, unit: str) -> bool:
         view, facts = self.view, self.view.ledger.unit(unit)
-        claim = claim_of(unit, view.units, facts, view.limits)
-        if self._budgets is None:
-            self._budgets = budgets(view.ledger, view.limits, view.units)
-        over = next((one for one in self._budgets if not one.covers(claim, self._claims)), None)
-        if over is not None:
-            # While somebody is at work, what they leave over may cover it.
-            if not (self._flying or self.hand_outs):
-                self.short, self.next_claim = str(over), over.wanted(claim)
+        claim = self._covered(claim_of(unit, view.units, facts, view.limits))
+        if claim is None:
             return False
         is_new = _is_new(unit, facts, view)
         attempt, epoch = (facts.attempt + 1, 1) if is_new else (facts.attempt, facts.epoch + 1)
         rounds = view.units[unit].limits.rounds or view.limits.rounds
         turns = claim.turns if claim.turns < rounds else None
-        self.hand_outs.append(HandOut(unit, attempt, epoch, claim.money, turns))
+        self.hand_outs.append(HandOut(unit, attempt, epoch, claim.money, turns, claim.bound))
         self._begun += is_new
         self._is_alone = _is_suspect(unit, view)
         self._handed.add(unit)
@@ -171,6 +170,24 @@ class _Queue:
         self._beside.add(unit)
         self._groups.update(_groups(unit, view))
         return True
+
+    def _covered(self, claim: Claim) -> Claim | None:
+        """Return a claim that every budget covers, None where there is none: while others work, their rest may do."""
+        view = self.view
+        if self._budgets is None:
+            self._budgets = budgets(view.ledger, view.limits, view.units)
+        short = [one for one in self._budgets if not one.covers(claim, self._claims)]
+        if not short:
+            return claim
+        at_work = self._flying + len(self.hand_outs)
+        if at_work:
+            slots = view.limits.slots
+            self.held = short[0].holds_back(claim, self._claims, slots - at_work, slots)
+            return None
+        less = within(claim, short, view.ledger)
+        if less is None:
+            self.short, self.next_claim = str(short[0]), short[0].wanted(claim)
+        return less
 
 
 def _is_suspect(unit: str, view: View) -> bool:
@@ -209,6 +226,12 @@ def _must_block(unit: str, view: View) -> Block | None:
         return Block(unit, spent)
     trouble = _infrastructure(facts)
     return Block(unit, f"infrastructure: {trouble}") if trouble else None
+
+
+def used_up(unit: str, view: View) -> str:
+    """Return which of a unit's caps is used up, in words; "" where it may be handed out."""
+    found = _must_block(unit, view)
+    return "" if found is None else found.note
 
 
 def _infrastructure(facts: UnitFacts) -> str:

@@ -40,6 +40,7 @@ __all__ = [
     "peek",
     "pending",
     "was_refused",
+    "withdraw",
 ]
 
 MAX_BYTES = 1024 * 1024
@@ -174,7 +175,7 @@ def drop(folder: Path, request: Request) -> Path:
     Raises worktrees.errors.DiskError; then nothing was asked for. EngineError: the folder cannot be made.
     """
     _make(folder)
-    path = folder / f"{request.id}.json"
+    path = _path(folder, request)
     write_atomic(path, _REQUEST.dump_json(request) + b"\n", mode=0o600)
     return path
 
@@ -224,6 +225,15 @@ def done(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise EngineError(f"{path} cannot be deleted: {error.strerror}", component="drop-box") from error
+
+
+def withdraw(folder: Path, request: Request) -> None:
+    """Delete a request that needs no journal, or that nobody is there for any more. Raises EngineError."""
+    done(_path(folder, request))
+
+
+def _path(folder: Path, request: Request) -> Path:
+    return folder / f"{request.id}.json"
 
 
 class _UnreadableError(Exception):

@@ -15,13 +15,14 @@ from dispatcher.journal import Asked, Reported
 from dispatcher.outcome import ENGINE, STOPPED, Outcome
 from dispatcher.shown.display import Display
 from dispatcher.state import State
+from dispatcher.steering import NEED_NO_STATE
 from dispatcher.train import unit_ref
 from workers.orders import Release, Report
 from workers.outbox import Mailbox, Outbox
 from worktrees.errors import GitError, RefMoved, RepositoryError
 from worktrees.repository import Repository
 
-__all__ = ["Inbox"]
+__all__ = ["Inbox", "take_stop"]
 
 _STARTED = datetime.now(UTC)
 """When this process was: a `stop` from before was meant for a run that has ended."""
@@ -35,11 +36,23 @@ _ENDINGS = {
 }
 
 
+def take_stop(folder: Path) -> bool:
+    """Take every `stop` that is meant for this process out of the drop-box, and tell whether there was one.
+
+    For a run that waits for its time: there may be no night yet whose journal could hold it.
+    """
+    found = [one for one in dropbox.peek(folder) if isinstance(one, dropbox.Stop) and one.at >= _STARTED]
+    for one in found:
+        dropbox.withdraw(folder, one)
+    return bool(found)
+
+
 @dataclass
 class Inbox:
     """`end` hears why nothing more should be handed out; `hold` keeps a unit back for seconds.
 
-    `events` says how many events a unit's attempt has stored, 0 where its session is not here.
+    `events` says how many events a unit's attempt has stored, 0 where its session is not here; `used_up` which of its
+    caps is.
     """
 
     book: Book
@@ -48,13 +61,17 @@ class Inbox:
     display: Display
     end: Callable[[Outcome], None]
     hold: Callable[[str, float], None]
-    events: Callable[[str, int], int] = lambda _unit, _attempt: 0
+    events: people.Events = lambda _unit, _attempt: 0
+    used_up: people.UsedUp = lambda _unit, _ledger: ""
 
     # -- people -----------------------------------------------------------------------------------------------------
 
-    def obey(self, folder: Path, state: State) -> None:
-        """Take every request out of the drop-box: journalled, obeyed once, and only then deleted."""
-        found = dropbox.pending(folder)
+    def obey(self, folder: Path, state: State, *, is_readable: bool = True) -> None:
+        """Take every request out of the drop-box: journalled, obeyed once, and only then deleted.
+
+        While the state file cannot be read, what concerns units stays there.
+        """
+        found = [one for one in dropbox.pending(folder) if is_readable or isinstance(one[1], NEED_NO_STATE)]
         replaced = people.superseded(request for _, request in found)
         for path, request in found:
             if request.id not in self.book.ledger.asked:
@@ -62,12 +79,20 @@ class Inbox:
             dropbox.done(path)
 
     def _obey(self, request: dropbox.Request, state: State, *, is_replaced: bool) -> None:
-        why_not = people.refusal(request, state, self.book.ledger, events=self.events, since=_STARTED)
+        ledger = self.book.ledger
+        why_not = people.refusal(request, state, ledger, events=self.events, used_up=self.used_up, since=_STARTED)
         if is_replaced:
             why_not = "a later word of yours takes its place"
-        self.book.note(Asked(request=request.model_dump(mode="json"), obeyed=why_not is None, reason=why_not or ""))
+        idle = people.unneeded(request, state, ledger) if why_not is None else ""
+        found = Asked(
+            request=request.model_dump(mode="json"),
+            obeyed=why_not is None and not idle,
+            reason=why_not or idle,
+            unneeded=bool(idle),
+        )
+        self.book.note(found)
         asked = f"{request.kind} {getattr(request, 'unit', '')}".rstrip()
-        self.display.note(f"asked       {asked}: {why_not or 'done'}")
+        self.display.note(f"asked       {asked}: {found.reason or 'done'}")
         if isinstance(request, dropbox.Stop) and why_not is None:
             self.end(Outcome(STOPPED, "stopped", "asked to stop"))
 
@@ -100,7 +125,8 @@ class Inbox:
         has_commit = commit is not None and self.repository.has_commit(commit)
         reason = refusal(report, facts, has_commit=has_commit)
         self.book.note(Reported(report=report, accepted=reason is None, reason=reason or ""))
-        self.display.note(_line(report, reason))
+        is_told = reason is not None and facts.is_cancelled  # what became of it was said when it was cancelled
+        self.display.note(_line(report, None if is_told else reason))
         if reason is None:
             self._set_branch(report)
             if report.kind == "release":

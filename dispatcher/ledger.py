@@ -291,8 +291,8 @@ class Ledger:
         report = entry.report
         self.reports.add(report.task_id)
         facts = self.unit(report.unit)
-        if report.cost is None:
-            facts.unpriced = True
+        if report.cost is None:  # which is also what a hand-out says that came to no step
+            facts.unpriced = facts.unpriced or report.steps > 0
         else:  # the session's running sum: the newest is the whole, whatever became of the verdict (rule 15)
             self._book(facts, report.attempt, report.cost)
         more = max(0, report.turns - facts.turns.get(report.attempt, 0))

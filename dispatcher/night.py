@@ -18,12 +18,11 @@ from decimal import Decimal
 import redis
 
 from dispatcher import engine, forks, moves, people, preflight, statecommit
-from dispatcher.agents import check_agents
-from dispatcher.archive import ARCHIVE_PATH, archive, is_over
+from dispatcher.archive import ARCHIVE_PATH, archive, is_over, parse_night
 from dispatcher.book import Book
 from dispatcher.budget import budgets, not_booked, warnings
 from dispatcher.config import Config
-from dispatcher.decide import Block, HandOut, Plan, View, decide, untouched
+from dispatcher.decide import Block, HandOut, Plan, View, decide, untouched, used_up
 from dispatcher.due import with_due
 from dispatcher.errors import BadInput, DispatcherError, EngineError, WriterLocked
 from dispatcher.fleet import Fleet
@@ -36,18 +35,21 @@ from dispatcher.moves import Cause
 from dispatcher.opening import open_night
 from dispatcher.options import Options, cap_reached, deadline, limits_of
 from dispatcher.orders import base_of, distinct_verifies, order_of
-from dispatcher.outcome import ALL_PASSED, ENGINE, NOT_ALL_PASSED, STOPPED, Outcome
+from dispatcher.outcome import ALL_PASSED, ENGINE, NOT_ALL_PASSED, STOPPED, Outcome, was_whole
 from dispatcher.probe import Probe
 from dispatcher.roster import Roster
 from dispatcher.shown.display import Display, Row, Snapshot
 from dispatcher.state import Bucket, State
+from dispatcher.steering import PAUSED
 from dispatcher.train import Train
+from dispatcher.units import UNITS_PATH
 from dispatcher.unreported import unreported
+from dispatcher.upkeep.prune import compress_archived
 from dispatcher.watch import Watch
 from workers.lease import LeaseTable
 from workers.outbox import Mailbox, Outbox
-from worktrees.errors import LockBusy, RepositoryError, WorktreesError
-from worktrees.files import FileLock
+from worktrees.errors import DiskError, LockBusy, RepositoryError, WorktreesError
+from worktrees.files import FileLock, sweep
 from worktrees.repository import Repository
 from worktrees.worktree import Worktrees
 
@@ -90,8 +92,7 @@ async def run_night(setting: Setting) -> Outcome:
 
 async def _with_lock(setting: Setting) -> Outcome:
     roster = Roster(setting.repository.root, setting.config)
-    roster.load()
-    preflight.check_refs(setting.repository)
+    preflight.check_written(roster, setting.repository)
     _put_away(setting, roster)
     opened = open_night(setting.repository, setting.home, setting.config)
     try:
@@ -108,6 +109,8 @@ def _put_away(setting: Setting, roster: Roster) -> None:
     if put_away is not None:
         roster.load()
         setting.display.note(f"archived    {len(put_away.units)} units of the last night → {ARCHIVE_PATH}")
+        with suppress(DiskError):  # `overnight prune` compresses what is left
+            compress_archived(setting.home, parse_night(put_away.text))
 
 
 async def _journalled(night: "Night", book: Book) -> Outcome:
@@ -140,6 +143,7 @@ class Night:
         self._engine = engine.start(self._home, self._options.slots, self._config.engine, flower=self._options.flower)
         self._mailbox = Mailbox(self._engine.client, night)
         self._inbox = Inbox(book, self._repository, self._mailbox, self._display, self._end, self._hold, self._events)
+        self._inbox.used_up = self._used_up
         self._fleet = Fleet(
             book,
             LeaseTable(self._engine.client, night),
@@ -161,12 +165,19 @@ class Night:
         self._conflicts: Mapping[str, Collection[str]] = {}
         self._probed_at = float("-inf")
         self._begun = 0
+        self._broken = ""  # what was said last of a state file that cannot be read
         self._warned: set[str] = set()
         self._ran_out = False  # of time or money: what was not reached was passed over (spec S8)
 
     @property
     def _ledger(self) -> Ledger:
         return self._book.ledger
+
+    def _sweep(self) -> None:
+        """Delete what killed processes have left half written, in folders that only we write such files to."""
+        root = self._repository.root
+        for folder in (self._home.outbox, self._home.dropbox, root / UNITS_PATH, root / ARCHIVE_PATH):
+            sweep(folder)
 
     def begin(self) -> None:
         """Journal that the run has begun, and what those were still spending whom the last one left at work."""
@@ -191,6 +202,7 @@ class Night:
     async def work(self) -> Outcome:
         """Recover, check, and go through the night."""
         self._worktrees.empty_trash()
+        self._sweep()
         self._train.recover()
         statecommit.recover(self._repository, self._book)
         self._refuse_rewound()
@@ -203,6 +215,8 @@ class Night:
         if plan.idle:
             await self._verify_tip()  # a run that was killed may have left it undone
             return self._outcome(plan)
+        if self._ledger.paused:
+            self._display.note(f"paused      {PAUSED}")
         await self._preflight()
         try:
             await self._engine.start()
@@ -215,10 +229,7 @@ class Night:
 
     async def _preflight(self) -> None:
         units = self._roster.units
-        unfinished = [one for one in units.values() if self._keeper.state.bucket_of(one.id) is not Bucket.passed]
-        agents = check_agents(self._repository.root, unfinished, self._config)
-        preflight.check_prices(self._config)
-        await preflight.check_model(self._config, agents)
+        await preflight.check_work(self._repository, self._roster, self._keeper.state, self._config)
         waiting = [units[unit] for unit in self._keeper.state.ready() if unit in units]
         on_the_base = preflight.OnTheBase(self._config, self._worktrees, self._ledger, self._display.status)
         found = await on_the_base.run(waiting, self._ledger.base)
@@ -285,10 +296,12 @@ class Night:
         wrong = self._roster.reload()
         if wrong is not None:
             self._display.status(f"unit files  {wrong}; they stay as they were read last")
-        before = str(self._keeper.broken)
-        if not self._keeper.take_in():
-            if str(self._keeper.broken) != before:
+        is_readable = self._keeper.take_in()
+        before, self._broken = self._broken, "" if is_readable else str(self._keeper.broken)
+        if not is_readable:
+            if self._broken != before:  # as it was said last: the keeper may have found it while it wrote
                 self._display.note(f"state file  {self._keeper.broken}; nothing is handed out until it is mended")
+            self._inbox.obey(self._home.dropbox, self._keeper.state, is_readable=False)
             return False
         self._keeper.update(self._adopted)
         self._inbox.obey(self._home.dropbox, self._keeper.state)
@@ -374,6 +387,7 @@ class Night:
             conflicts=self._conflicts,
             begun=self._begun,
             seconds_left=left,
+            writable=self._keeper.broken is None,
         )
 
     def commit_state(self, outcome: Outcome) -> None:
@@ -385,7 +399,7 @@ class Night:
 
     def untouched(self, outcome: Outcome) -> list[str]:
         """Return what was ready and never handed out, unless a person or the machinery cut the run short."""
-        is_whole = self._ran_out or outcome.reason in ("done", "limit")
+        is_whole = was_whole(outcome, ran_out=self._ran_out) and not self._ledger.paused
         return untouched(replace(self._view(), held_back=())) if is_whole else []
 
     def _decide(self) -> Plan:
@@ -396,7 +410,11 @@ class Night:
             if name not in self._warned:
                 self._warned.add(name)
                 self._display.note(f"budget      {line}")
-        return decide(view)
+        plan = decide(view)
+        if plan.held and "slots" not in self._warned:
+            self._warned.add("slots")
+            self._display.note(f"budget      {plan.held}")
+        return plan
 
     def _due(self, state: State) -> State:
         return with_due(state, self._ledger, self._roster.attempts)
@@ -433,6 +451,10 @@ class Night:
     def _events(self, unit: str, attempt: int) -> int:
         return forks.stored(self._home.session(self._ledger.night, unit, attempt))
 
+    def _used_up(self, unit: str, ledger: Ledger) -> str:
+        limits = limits_of(self._config, self._options)
+        return used_up(unit, View(self._keeper.state, self._roster.units, ledger, limits))
+
     def _hold(self, unit: str, seconds: float) -> None:
         self._held[unit] = asyncio.get_running_loop().time() + seconds
 
@@ -460,7 +482,8 @@ class Night:
         """Ask those at work to stop where the run is ending, its time is over, or a person took the unit away."""
         if self._deadline is not None and datetime.now().astimezone() >= self._deadline:
             self._ran_out = True
-            self._end(Outcome(STOPPED, "stopped", f"it is {self._deadline:%H:%M}"))
+            paused = f", and the night is paused: {PAUSED}" if self._ledger.paused else ""
+            self._end(Outcome(STOPPED, "stopped", f"it is {self._deadline:%H:%M}{paused}"))
         wanted = set() if self._ending is not None else set(self._keeper.state.ready())
         await self._fleet.ask_to_stop(lambda unit: unit in wanted, lambda unit: self._ledger.unit(unit).is_cancelled)
 
@@ -498,6 +521,7 @@ class Night:
                 limit=self._config.limits.night,
                 until=self._deadline,
                 rows=[Row(unit, record.progress) for unit, record in flying],
+                is_partly_unknown=any(facts.unpriced for facts in self._ledger.units.values()),
             )
         )
 

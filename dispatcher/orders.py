@@ -121,6 +121,7 @@ def order_of(
         ),
         rounds=hand_out.turns or unit.limits.rounds or config.limits.rounds,
         budget=None if hand_out.reserve is None else hand_out.reserve + resumed,
+        budget_of=hand_out.bound,
         seconds=(unit.limits.minutes or config.limits.minutes) * 60,
         fence=config.engine.fence,
         notes=lessons.told(facts),

@@ -3,6 +3,7 @@
 Whatever is asked twice changes nothing the second time.
 """
 
+import copy
 import shlex
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
@@ -10,13 +11,29 @@ from datetime import datetime
 from typing import Literal
 
 from dispatcher import dropbox, forks, moves
+from dispatcher.journal import Asked
 from dispatcher.ledger import Ledger, UnitFacts
 from dispatcher.state import Bucket, State
 
-__all__ = ["Events", "Waiting", "refusal", "shown", "superseded", "waiting", "without_deleted"]
+__all__ = [
+    "Events",
+    "UsedUp",
+    "Waiting",
+    "foreseen",
+    "is_repeated",
+    "refusal",
+    "shown",
+    "superseded",
+    "unneeded",
+    "waiting",
+    "without_deleted",
+]
 
 Events = Callable[[str, int], int]
 """Says how many events the session of a unit's attempt holds."""
+
+UsedUp = Callable[[str, Ledger], str]
+"""Says which of a unit's caps is used up, so that it would be blocked again at once; "": none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +56,7 @@ def waiting(state: State, ledger: Ledger, dropped: Iterable[dropbox.Request] = (
     found = [_asking(unit, facts, said.get(unit, "")) for unit, facts in ledger.units.items() if facts.question]
     asking = {one.unit for one in found}
     for entry in state.entries(Bucket.blocked):
-        if entry.id not in asking:
+        if entry.id not in asking and not ledger.unit(entry.id).is_cancelled:  # that was a person's own word
             commands = (f"overnight log {entry.id}", f"overnight retry {entry.id}")
             words = ledger.unit(entry.id).whole(entry.note)
             found.append(Waiting(entry.id, "blocked", words, commands, said.get(entry.id, "")))
@@ -61,20 +78,21 @@ def refusal(
     ledger: Ledger,
     *,
     events: Events = lambda _unit, _attempt: 0,
+    used_up: UsedUp = lambda _unit, _ledger: "",
     since: datetime | None = None,
     is_running: bool = True,
 ) -> str | None:
     """Return why a request cannot be obeyed as things are, None when it can.
 
-    `events` says how many events a unit's attempt has stored; `since` is when the run's process started. Without a run
-    nobody knows who is still at work: the next one does before it obeys.
+    `since` is when the run's process started. Without a run nobody knows who is still at work: the next one does
+    before it obeys.
     """
     if isinstance(request, dropbox.Stop):
         is_old = since is not None and request.at < since
         return "the run that it was meant for has ended" if is_old else None
     if isinstance(request, dropbox.Pause | dropbox.Resume):
         return None
-    bucket, facts = state.bucket_of(request.unit), ledger.unit(request.unit)
+    bucket, facts = _bucket(request.unit, state, ledger), ledger.unit(request.unit)
     if bucket is None:
         return "there is no such unit"
     if isinstance(request, dropbox.Answer | dropbox.Approve | dropbox.Deny):
@@ -84,9 +102,72 @@ def refusal(
         return forks.refusal(request, bucket, facts, stored, in_flight=facts.in_flight and is_running)
     if bucket is Bucket.passed or facts.waiting is not None:
         return "it has passed"
-    if isinstance(request, dropbox.Retry) and facts.in_flight and is_running:
-        return "it is being worked on"
-    return _of_unblock(request, facts) if isinstance(request, dropbox.Unblock) else None
+    if isinstance(request, dropbox.Unblock):
+        return _of_unblock(request, bucket, facts, used_up(request.unit, ledger))
+    is_at_work = isinstance(request, dropbox.Retry) and facts.in_flight and is_running
+    return "it is being worked on" if is_at_work else None
+
+
+def unneeded(request: dropbox.Request, state: State, ledger: Ledger) -> str:
+    """Return why a request that can be obeyed would change nothing, "" where it would."""
+    if isinstance(request, dropbox.Pause | dropbox.Resume):
+        if ledger.paused is isinstance(request, dropbox.Pause):
+            return "the night is paused already" if ledger.paused else "the night is not paused"
+        return ""
+    if not isinstance(request, dropbox.Retry | dropbox.Cancel | dropbox.Block):
+        return ""
+    facts = ledger.unit(request.unit)
+    match _bucket(request.unit, state, ledger), request:
+        case Bucket.open, dropbox.Retry() if facts.is_fresh:
+            return "it is open with all its attempts already: it keeps its place"
+        case Bucket.blocked, dropbox.Cancel() if facts.is_cancelled:
+            return "it is cancelled already"
+        case Bucket.blocked, dropbox.Block(reason=""):
+            return "it is blocked already"
+    return ""
+
+
+def _bucket(unit: str, state: State, ledger: Ledger) -> Bucket | None:
+    """Return where a unit stands, or will with the next write of the state."""
+    bucket, due = state.bucket_of(unit), ledger.due.get(unit)
+    return due.bucket if due is not None and moves.may(bucket, due.bucket, due.cause) else bucket
+
+
+def foreseen(
+    dropped: Iterable[dropbox.Request],
+    request: dropbox.Request,
+    state: State,
+    ledger: Ledger,
+    *,
+    events: Events = lambda _unit, _attempt: 0,
+    used_up: UsedUp = lambda _unit, _ledger: "",
+) -> Ledger:
+    """Return the ledger as it will be once a run has taken up what lies in the drop-box before `request`.
+
+    Oldest first; what the request takes the place of counts no more.
+    """
+    before = [one for one in dropped if one.id not in ledger.asked]
+    replaced = superseded([*before, request])
+    if not before:
+        return ledger
+    then = copy.deepcopy(ledger)
+    for one in before:
+        why_not = refusal(one, state, then, events=events, used_up=used_up, is_running=False)
+        if one.id not in replaced and why_not is None and not unneeded(one, state, then):
+            then.add(Asked(request=one.model_dump(mode="json"), obeyed=True))
+    return then
+
+
+def is_repeated(request: dropbox.Request, dropped: Iterable[dropbox.Request]) -> bool:
+    """Say whether this very thing lies in the drop-box already, as the last word about the unit or the night.
+
+    What somebody wants to be told twice, it is told twice.
+    """
+    if isinstance(request, dropbox.Tell):
+        return False
+    unit = getattr(request, "unit", None)
+    about = [one for one in dropped if getattr(one, "unit", None) == unit and not isinstance(one, dropbox.Tell)]
+    return bool(about) and _words(about[-1]) == _words(request)
 
 
 def shown(request: dropbox.Request, ledger: Ledger) -> dropbox.Request:
@@ -135,10 +216,16 @@ def _of_answer(request: dropbox.Answer | dropbox.Approve | dropbox.Deny, facts: 
     return None
 
 
-def _of_unblock(request: dropbox.Unblock, facts: UnitFacts) -> str | None:
+def _of_unblock(request: dropbox.Unblock, bucket: Bucket, facts: UnitFacts, used_up: str) -> str | None:
+    """As it was, it must be able to go on."""
+    retry = f"`overnight retry {request.unit}`"
+    if bucket is not Bucket.blocked:
+        return "it is not blocked"
     if facts.question is not None:
         return f"it waits for an answer: {' or '.join(_asking(request.unit, facts, '').commands)}"
-    return f"it was cancelled; `overnight retry {request.unit}` brings it back" if facts.is_cancelled else None
+    if facts.is_cancelled:
+        return f"it was cancelled; {retry} brings it back"
+    return f"it would be blocked again at once ({used_up}); {retry} counts anew" if used_up else None
 
 
 def without_deleted(state: State, ledger: Ledger, has_file: Callable[[str], bool]) -> State:

@@ -9,12 +9,17 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
-from dispatcher.agents import faults_of
+from dispatcher.agents import check_agents, faults_of
 from dispatcher.config import CONFIG_PATH, Config
+from dispatcher.engine import redis_executable
 from dispatcher.errors import BadInput, ConfigError, EngineError, UnitFileError
+from dispatcher.home import Home
 from dispatcher.journal import Verified
 from dispatcher.ledger import Ledger
+from dispatcher.opening import look
 from dispatcher.orders import agent_of, distinct_verifies
+from dispatcher.roster import Roster
+from dispatcher.state import Bucket, State
 from dispatcher.units import UNITS_PATH, UnitFile
 from workers.agents.agent_file import AgentFile
 from workers.errors import ModelError
@@ -26,7 +31,16 @@ from worktrees.process import Finished
 from worktrees.repository import Repository
 from worktrees.worktree import Worktree, Worktrees
 
-__all__ = ["Findings", "OnTheBase", "check_model", "check_prices", "check_refs"]
+__all__ = [
+    "Findings",
+    "OnTheBase",
+    "check_before_waiting",
+    "check_model",
+    "check_prices",
+    "check_refs",
+    "check_work",
+    "check_written",
+]
 
 _TREE = "preflight"
 _MOST_NAMED = 5  # units in a line
@@ -60,6 +74,37 @@ class Findings:
         names = ", ".join(self.green[:_MOST_NAMED])
         more = f" and {len(self.green) - _MOST_NAMED} more" if len(self.green) > _MOST_NAMED else ""
         return f"{said}; green already, so that a pass proves little: {names}{more}"
+
+
+async def check_before_waiting(repository: Repository, home: Home, config: Config) -> None:
+    """Check all that a run checks at its start and that changes nothing: nobody may be there when its time has come.
+
+    The model is asked for also where there is nothing to do yet: somebody may write it down meanwhile. Raises
+    BadInput, EngineError.
+    """
+    roster = Roster(repository.root, config)
+    check_written(roster, repository)
+    state = look(repository, home, config)
+    if config.engine.broker is None:
+        redis_executable()
+    await check_work(repository, roster, state, config)
+
+
+def check_written(roster: Roster, repository: Repository) -> None:
+    """Load the unit files, and look at the branches. Raises BadInput."""
+    roster.load()
+    check_refs(repository)
+
+
+async def check_work(repository: Repository, roster: Roster, state: State, config: Config) -> None:
+    """Check what working takes: the agents of whatever has not passed, prices, key and models.
+
+    Raises BadInput, EngineError.
+    """
+    unfinished = [one for one in roster.units.values() if state.bucket_of(one.id) is not Bucket.passed]
+    agents = check_agents(repository.root, unfinished, config)
+    check_prices(config)
+    await check_model(config, agents)
 
 
 def check_refs(repository: Repository) -> None:

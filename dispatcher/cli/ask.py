@@ -9,8 +9,11 @@ import click
 
 from dispatcher import dropbox, forks, people
 from dispatcher.context import Context
+from dispatcher.decide import View, used_up
 from dispatcher.errors import BadInput
 from dispatcher.journal import Asked
+from dispatcher.options import Options, limits_of
+from dispatcher.steering import NEED_NO_STATE
 from dispatcher.unattended.detached import is_held
 from workers.log import decode
 from workers.sendable import is_sendable
@@ -24,22 +27,42 @@ _POLL_SECONDS = 0.05
 
 def request(here: Context, wanted: dropbox.Request) -> None:
     """Drop a request, and say that it is done, or who will do it. Raises BadInput where it cannot be, saying why."""
+    if isinstance(wanted, NEED_NO_STATE):
+        here, _ = here.readable()
     wanted = people.shown(wanted, here.ledger)
-    if not is_running(here):
-        _refuse(wanted, people.refusal(wanted, here.state, here.ledger, events=_events(here), is_running=False))
+    earlier = dropbox.peek(here.home.dropbox)
+    if not is_running(here) and (words := _needs_no_run(here, wanted, earlier)):
+        click.echo(words)
+        return
     here.home.make()
     journal = here.home.journal(here.state.night) if here.state.night else None
     before = _size(journal)
-    earlier = dropbox.peek(here.home.dropbox)
     dropbox.drop(here.home.dropbox, wanted)
     entry = _wait(here, wanted, journal, before) if journal is not None and is_running(here) else None
     if entry is not None:
-        _refuse(wanted, None if entry.obeyed else entry.reason)
-        click.echo("done")
+        _refuse(wanted, None if entry.obeyed or entry.unneeded else entry.reason)
+        click.echo(_whose(wanted, entry.reason) or "done")
     elif is_running(here):
         click.echo("the running dispatcher does it at its next look")
     else:
         click.echo(f"will be done by the next run{_instead(earlier, wanted)}")
+
+
+def _needs_no_run(here: Context, wanted: dropbox.Request, earlier: Sequence[dropbox.Request]) -> str:
+    """Return what to say of a request that need not be dropped, because all is so, or was asked for, already.
+
+    Without a run it is judged as the next one will: after what waits already. Raises BadInput for what cannot be done.
+    """
+    if people.is_repeated(wanted, earlier):
+        return "will be done by the next run, as you asked before"
+    events, caps = _events(here), _used_up(here)
+    then = people.foreseen(earlier, wanted, here.state, here.ledger, events=events, used_up=caps)
+    why_not = people.refusal(wanted, here.state, then, events=events, used_up=caps, is_running=False)
+    if why_not is not None and then is not here.ledger:
+        kinds = ", ".join(f"`{one.kind}`" for one in earlier if getattr(one, "unit", "") == getattr(wanted, "unit", ""))
+        why_not = f"{why_not} (counting what the next run does first: {kinds})" if kinds else why_not
+    _refuse(wanted, why_not)
+    return _whose(wanted, people.unneeded(wanted, here.state, then))
 
 
 def _instead(earlier: Sequence[dropbox.Request], wanted: dropbox.Request) -> str:
@@ -79,13 +102,22 @@ def passable(words: str) -> str:
 def _refuse(wanted: dropbox.Request, why_not: str | None) -> None:
     """Raise BadInput for a reason why not; what it says of "it" is said of the unit."""
     if why_not is not None:
-        whose = getattr(wanted, "unit", "")
-        raise BadInput(f"{whose} {why_not[3:]}" if whose and why_not.startswith("it ") else why_not)
+        raise BadInput(_whose(wanted, why_not))
+
+
+def _whose(wanted: dropbox.Request, words: str) -> str:
+    whose = getattr(wanted, "unit", "")
+    return f"{whose} {words[3:]}" if whose and words.startswith("it ") else words
 
 
 def _events(here: Context) -> people.Events:
     night = here.state.night
     return lambda unit, attempt: forks.stored(here.home.session(night, unit, attempt)) if night else 0
+
+
+def _used_up(here: Context) -> people.UsedUp:
+    limits = limits_of(here.config, Options(slots=1))
+    return lambda unit, ledger: used_up(unit, View(here.state, here.units, ledger, limits))
 
 
 def _wait(here: Context, wanted: dropbox.Request, journal: Path, before: int) -> Asked | None:

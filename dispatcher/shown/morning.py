@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from dispatcher.journal import RunEnded, RunStarted, Verified
 from dispatcher.ledger import Ledger
 from dispatcher.outcome import Outcome
+from dispatcher.shown.counted import dollars
 from dispatcher.state import Bucket, State, one_line
 from dispatcher.train import merged_ref
 from worktrees.repository import Repository
@@ -48,6 +49,7 @@ def as_facts(here: Material, waiting: Mapping[str, str] | None = None) -> dict[s
     ledger = here.ledger
     tip = here.repository.read_ref(merged_ref(here.state.night)) if here.state.night else None
     runs = [entry for _, entry in here.entries if isinstance(entry, RunEnded)]
+    blocked = _noted(here, Bucket.blocked)
     return {
         "night": here.state.night,
         "title": here.state.title,
@@ -57,7 +59,8 @@ def as_facts(here: Material, waiting: Mapping[str, str] | None = None) -> dict[s
         "waived": [unit for unit in here.state.ids(Bucket.passed) if not ledger.unit(unit).merged],
         "questions": _questions(here),
         "approvals": _approvals(here),
-        "blocked": _noted(here, Bucket.blocked),
+        "blocked": {unit: note for unit, note in blocked.items() if not ledger.unit(unit).is_cancelled},
+        "cancelled": [unit for unit in blocked if ledger.unit(unit).is_cancelled],
         "tried": _noted(here, Bucket.tried),
         "open": list(here.state.ids(Bucket.open)),
         "waiting": dict(waiting or {}),
@@ -119,6 +122,8 @@ def as_text(facts: dict[str, Any]) -> str:
         _section(lines, "did not pass", f"{unit}  {note}  → overnight log {unit}")
     for unit in facts["open"]:
         _section(lines, "not worked on to an end", f"{unit}  {facts['waiting'].get(unit, '')}".rstrip())
+    for unit in facts["cancelled"]:
+        _section(lines, "cancelled by a person", f"{unit}  → overnight retry {unit}, to bring it back")
     for unit in facts["waived"]:
         _section(lines, "waived by a person, not merged", unit)
     lines.append(_not_verified(facts))
@@ -130,7 +135,8 @@ def as_text(facts: dict[str, Any]) -> str:
 def _headline(facts: dict[str, Any]) -> str:
     verifies = _verifies(facts["tip_verifies"])
     tip = f"tip {facts['tip'][:8]}" + (f": {verifies}" if verifies else "") if facts["tip"] else "nothing merged"
-    parts = [f"{len(facts['passed'])} passed and merged", tip, f"${facts['spent']}"]
+    spent = dollars(facts["spent"], is_partly_unknown=bool(facts["unpriced"]))
+    parts = [f"{len(facts['passed'])} passed and merged", tip, spent]
     if facts["ended"] is not None and facts["ended"]["reason"] != "done":
         parts.append(f"ended: {facts['ended']['reason']}, {one_line(facts['ended']['detail'])}")
     return " · ".join(parts)

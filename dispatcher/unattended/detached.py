@@ -5,21 +5,23 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
+from datetime import datetime
 from pathlib import Path
 
 from dispatcher.errors import WriterLocked
 from dispatcher.home import Home
 from dispatcher.unattended.runlog import begin
 from worktrees.errors import LockBusy
-from worktrees.files import FileLock
+from worktrees.files import FileLock, lock_holder
 
-__all__ = ["goes_on", "is_held", "start"]
+__all__ = ["goes_on", "is_held", "start", "waits_until", "waits_words"]
 
 _START_SECONDS = 15.0
 _POLL_SECONDS = 0.05
 _LOOK_SECONDS = 0.2
 _NOTE = re.compile(rb"[0-9]{2}:[0-9]{2}:[0-9]{2}  |\{\"")
 """How what a run says of itself begins: a time, or a JSON object."""
+_WAITS = re.compile(r"overnight run, waits until ([0-9]{2}:[0-9]{2})")
 
 
 def start(home: Home, args: Sequence[str], folder: Path) -> int | None:
@@ -75,6 +77,19 @@ def _begun(home: Home, child: subprocess.Popen[bytes]) -> int | None:
 def goes_on(home: Home) -> bool:
     """Tell whether a run goes on here, or waits for its time."""
     return is_held(home.writer_lock) or is_held(home.run_lock)
+
+
+def waits_words(moment: datetime) -> str:
+    """Return what a run that waits for its time leaves in its lock, for `waits_until`."""
+    return f"overnight run, waits until {moment:%H:%M}"
+
+
+def waits_until(home: Home) -> str:
+    """Return the time of day until which a run waits here; "" where none does, or it has begun."""
+    if is_held(home.writer_lock) or not is_held(home.run_lock):
+        return ""
+    found = _WAITS.match(lock_holder(home.run_lock))
+    return found[1] if found else ""
 
 
 def is_held(path: Path) -> bool:

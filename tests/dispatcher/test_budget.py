@@ -87,6 +87,45 @@ def test_a_budget_that_does_not_cover_the_next_unit_is_named_with_what_it_lacks(
     assert (plan.hand_outs, plan.short, plan.next_claim, plan.idle) == ((), "the run's limit of $1", "$0.30", True)
 
 
+def test_the_rest_of_the_money_is_used_by_one_unit_alone() -> None:
+    """It claims less than its own limit then; what is less than sessions have cost on average is not begun with."""
+    units = {name: unit(name) for name in "abc"}
+    ledger, caps = Ledger().extend([started(), *spent("a", "0.21")]), limits(unit=dollars("5"), run=dollars("1"))
+    (first,) = decide(View(State("Ours").add("b").add("c"), units, ledger, caps)).hand_outs
+    assert (first.unit, first.reserve, first.bound) == ("b", dollars("0.79"), "run")
+    ledger.extend(spent("b", "0.63"))
+    plan = decide(View(State("Ours").add("c"), units, ledger, caps))
+    assert (plan.hand_outs, plan.short, plan.next_claim) == ((), "the run's limit of $1", "$1.00")
+    turns = limits(unit=dollars("5"), run=dollars("1"), run_turns=4)
+    assert decide(View(State("Ours").add("c"), units, ledger, turns)).hand_outs == ()
+
+
+def test_whose_limit_a_reserve_is() -> None:
+    """The unit's, unless the run's or the night's whole money is less."""
+    claim = claim_of("a", {}, UnitFacts(), limits(unit=dollars("5"), run=dollars("9"), night=dollars("2")))
+    assert (claim.money, claim.bound) == (dollars("2"), "night")
+    claim = claim_of("a", {}, UnitFacts(), limits(unit=dollars("5"), run=dollars("5")))
+    assert (claim.money, claim.bound) == (dollars("5"), "unit")
+
+
+def test_reserves_that_hold_slots_empty_are_said() -> None:
+    """With the key that changes it; not where a slot is empty for want of units."""
+    units = {name: unit(name) for name in "abc"}
+    view = View(
+        State("Ours").add_all(["a", "b", "c"]),
+        units,
+        Ledger().extend([started()]),
+        limits(unit=dollars("5"), night=dollars("12")),
+    )
+    plan = decide(view)
+    assert [one.unit for one in plan.hand_outs] == ["a", "b"]
+    assert plan.held == (
+        "6 of 8 slots stay empty: beside what is reserved for those at work the night's limit of $12 has $2.00 left, "
+        "and the next unit may take $5.00; a lower [limits] unit reserves less for each"
+    )
+    assert decide(View(State("Ours").add("a"), units, view.ledger, view.limits)).held == ""
+
+
 def test_what_those_at_work_have_spent_is_counted_once() -> None:
     """Not what was booked when the session was handed back, nor a unit whose report is in."""
     handed_back = [ordered("a"), reported(release("a", "stopped", cost=dollars("1"))), ordered("a", 1, 2)]

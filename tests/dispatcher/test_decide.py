@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from dispatcher import journal as j
 from dispatcher.decide import Block, HandOut, Limits, Plan, View, decide, untouched
 from dispatcher.ledger import Ledger
+from dispatcher.outcome import Outcome, was_whole
 from dispatcher.state import Bucket, State
 
 NO_MONEY = Limits(night=None, unit=None, attempts=3, slots=2)
@@ -200,7 +201,7 @@ def test_the_nights_limit_counts_what_is_spent_and_what_is_reserved() -> None:
     assert not two.short
     flying = plan(state(open="b"), ordered("a", reserve=dollars("5")), limits=money("9"), units={"a": unit("a")})
     assert (handed(flying), flying.short, flying.idle) == ([], "", False)
-    over = plan(state(open="b", tried="a"), *spent("a", "4.5"), limits=money("9", "5"))
+    over = plan(state(open="b", tried="a"), *spent("a", "4.6"), limits=money("9", "5"))
     assert (handed(over), over.short, over.idle) == ([], "the night's limit of $9", True)
 
 
@@ -326,6 +327,48 @@ def test_untouched_is_what_was_ready_and_not_handed_out() -> None:
     assert untouched(view) == ["b"]
 
 
+@pytest.mark.parametrize(
+    ("reason", "ran_out", "counts"),
+    [
+        ("done", False, True),
+        ("limit", False, True),
+        ("stopped", True, True),
+        ("stopped", False, False),
+        ("engine", False, False),
+        ("bad input", False, False),
+    ],
+)
+def test_a_run_that_was_cut_short_passes_nobody_over(reason: str, ran_out: bool, counts: bool) -> None:
+    """A person's stop and the machinery's trouble say nothing of a unit (spec S8); time and money that ran out do."""
+    assert was_whole(Outcome(3, reason), ran_out=ran_out) is counts
+
+
+def test_a_unit_that_no_worker_takes_is_blocked_and_says_so() -> None:
+    """After ten orders in a row that nobody claimed, no sooner; whoever takes one begins the count anew."""
+
+    def orders(count: int, first: int = 1) -> list[object]:
+        epochs = range(first, first + count)
+        return [entry for epoch in epochs for entry in (ordered("a", 1, epoch), lost("a", 1, epoch, claimed=False))]
+
+    note = "infrastructure: no worker took it, 10 orders in a row"
+    nine = plan(state(open="a"), *orders(9))
+    assert (nine.blocks, nine.hand_outs) == ((), (HandOut("a", 1, 10, None),))
+    ten = plan(state(open="a"), *orders(10))
+    assert (ten.blocks, ten.hand_outs) == ((Block("a", note),), ())
+    taken = [*orders(9), ordered("a", 1, 10), lost("a", 1, 10)]
+    assert plan(state(open="a"), *taken, *orders(9, first=11)).blocks == ()
+    facts = Ledger().extend(orders(10)).unit("a")
+    assert (facts.failures, facts.losses, facts.lost_in_all) == (0, 0, 0)  # no attempt, and no worker, was lost
+
+
+def test_while_the_state_file_cannot_be_written_nobody_is_blocked() -> None:
+    """What must be blocked keeps no run from ending; it is at the next look that can write."""
+    used_up = failed("a", 3)
+    assert plan(state(tried="a"), *used_up).blocks != ()
+    found = plan(state(tried="a"), *used_up, writable=False, closed=True)
+    assert (found.blocks, found.idle) == ((), True)
+
+
 def test_a_run_begins_at_most_so_many_attempts() -> None:
     """One that only goes on does not count."""
     limits = Limits(None, None, 3, 4, hand_outs=2)
@@ -344,7 +387,7 @@ def test_nothing_is_begun_that_cannot_finish_before_the_run_must_end() -> None:
     assert handed(plan(state(open="a"), *quick, ordered("a"), lost("a"), seconds_left=5.0)) == ["a"]
 
 
-@pytest.mark.parametrize("reason", ["disk", "model", "key", "spend", "busy", "stopped", "shutdown"])
+@pytest.mark.parametrize("reason", ["disk", "model", "key", "spend", "busy", "stopped", "shutdown", "budget"])
 def test_infrastructure_is_never_an_attempt(reason: str) -> None:
     """A disk, the API, a key, a lost host: the same attempt goes on, and no failure is counted."""
     entries = (ordered("a"), reported(release("a", reason)))

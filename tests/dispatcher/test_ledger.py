@@ -119,10 +119,12 @@ def test_an_attempt_s_cost_is_the_newest_sum_of_its_session() -> None:
 
 
 def test_a_cost_that_is_unknown_is_said_to_be() -> None:
-    """And counts as nothing."""
-    ledger = fold(ordered("a"), reported(verdict("a", "pass", cost=None)))
+    """And counts as nothing. A hand-out that came to no step has spent nothing, whether it says so or not."""
+    ledger = fold(ordered("a"), reported(verdict("a", "pass", cost=None, steps=1)))
     assert ledger.unit("a").unpriced
     assert ledger.spent == Decimal(0)
+    ledger = fold(ordered("a"), reported(release("a", "busy", 1, 1, cost=None)))
+    assert not ledger.unit("a").unpriced
 
 
 def test_what_is_in_flight_holds_its_reserve() -> None:

@@ -4,14 +4,23 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from entries import asked, failed, lost, merged, ordered, reported, unit, verdict
+from entries import asked, failed, lost, merged, ordered, release, reported, unit, verdict
 from hypothesis import given
 from hypothesis import strategies as st
 
 from dispatcher import dropbox
-from dispatcher.decide import Limits, View, decide
+from dispatcher.decide import Limits, View, decide, used_up
 from dispatcher.ledger import Ledger
-from dispatcher.people import refusal, shown, superseded, waiting, without_deleted
+from dispatcher.people import (
+    foreseen,
+    is_repeated,
+    refusal,
+    shown,
+    superseded,
+    unneeded,
+    waiting,
+    without_deleted,
+)
 from dispatcher.state import Bucket, State
 from workers.orders import Answered, Told
 
@@ -75,7 +84,16 @@ def test_a_yes_to_one_call_is_none_to_the_next() -> None:
         (dropbox.Block(unit="a"), [], "open", None),
         (dropbox.Block(unit="a"), PASSED, "passed", "it has passed"),
         (dropbox.Unblock(unit="a"), [asked("block", "a", reason="")], "blocked", None),
-        (dropbox.Unblock(unit="a"), [], "open", None),
+        (dropbox.Unblock(unit="a"), [], "open", "it is not blocked"),
+        (dropbox.Unblock(unit="a"), failed("a", 1), "tried", "it is not blocked"),
+        (dropbox.Unblock(unit="a"), [asked("block", "a", reason="")], "open", None),  # not written yet
+        (
+            dropbox.Unblock(unit="a"),
+            [asked("block", "a", reason=""), asked("unblock", "a", 2)],
+            "blocked",
+            "not blocked",
+        ),
+        (dropbox.Unblock(unit="a"), failed("a", 3), "blocked", "`overnight retry a` counts anew"),
         (dropbox.Unblock(unit="a"), CANCELLED, "blocked", "`overnight retry a`"),
         (dropbox.Unblock(unit="a"), [ordered("a"), QUESTION], "blocked", "overnight answer a"),
         (dropbox.Fork(unit="a", attempt=1, keep=2), failed("a", 1), "tried", None),
@@ -87,9 +105,71 @@ def test_a_yes_to_one_call_is_none_to_the_next() -> None:
 )
 def test_what_can_be_asked_as_things_are(request_: Any, entries: list[Any], bucket: str, why_not: str | None) -> None:
     """A refusal says what is in the way, and the command that would do instead where there is one."""
-    found = refusal(request_, state(bucket), fold(*entries), events=lambda _unit, _attempt: 5)
+
+    def used(unit_: str, ledger: Ledger) -> str:
+        return used_up(unit_, View(state(bucket), {"a": unit("a")}, ledger, Limits(None, None, attempts=3, slots=1)))
+
+    found = refusal(request_, state(bucket), fold(*entries), events=lambda _unit, _attempt: 5, used_up=used)
     assert (found is None) == (why_not is None), found
     assert (why_not or "") in (found or "")
+
+
+@pytest.mark.parametrize(
+    ("request_", "entries", "bucket", "words"),
+    [
+        (dropbox.Retry(unit="a"), [], "open", "it keeps its place"),
+        (dropbox.Retry(unit="a"), [*failed("a", 1), asked("retry", "a")], "tried", "it keeps its place"),
+        (dropbox.Retry(unit="a"), failed("a", 1), "tried", ""),
+        (dropbox.Retry(unit="a"), failed("a", 1), "open", ""),
+        (dropbox.Retry(unit="a"), [], "blocked", ""),
+        (dropbox.Retry(unit="a"), [ordered("a"), reported(release("a", "stopped"))], "open", ""),
+        (dropbox.Retry(unit="a"), [*failed("a", 1), asked("fork", "a", attempt=1, keep=2)], "tried", ""),
+        (dropbox.Cancel(unit="a"), CANCELLED, "open", "cancelled already"),
+        (dropbox.Cancel(unit="a"), [], "blocked", ""),
+        (dropbox.Block(unit="a"), [], "blocked", "blocked already"),
+        (dropbox.Block(unit="a", reason="legal"), [], "blocked", ""),
+        (dropbox.Block(unit="a"), [], "open", ""),
+        (dropbox.Pause(), [], "open", ""),
+        (dropbox.Pause(), [asked("pause", "-")], "open", "paused already"),
+        (dropbox.Resume(), [asked("pause", "-")], "open", ""),
+        (dropbox.Resume(), [], "open", "not paused"),
+    ],
+)
+def test_what_is_so_already_is_said_and_changes_nothing(
+    request_: Any, entries: list[Any], bucket: str, words: str
+) -> None:
+    """No place in the queue, no note, no count: asked twice is asked once."""
+    found = unneeded(request_, state(bucket), fold(*entries))
+    assert bool(found) == bool(words), found
+    assert words in found
+
+
+def test_a_request_is_judged_after_those_that_wait_already() -> None:
+    """As the next run will: a retry takes the question away, and with it every answer that comes behind."""
+    ledger, now = fold(ordered("a"), QUESTION), state("blocked")
+    retry, answer, other = (
+        dropbox.Retry(unit="a"),
+        dropbox.Answer(unit="a", text="x"),
+        dropbox.Answer(unit="a", text="y"),
+    )
+    assert "it has asked nothing" in (refusal(answer, now, foreseen([retry], answer, now, ledger)) or "")
+    assert refusal(retry, now, foreseen([answer], retry, now, ledger)) is None
+    assert refusal(other, now, foreseen([answer], other, now, ledger)) is None  # it takes the first one's place
+    assert refusal(answer, now, ledger) is None  # nothing was changed by looking
+    block, unblock = dropbox.Block(unit="a"), dropbox.Unblock(unit="a")
+    assert refusal(unblock, state(), foreseen([block], unblock, state(), fold())) is None
+    assert refusal(unblock, state(), foreseen([block, unblock], unblock, state(), fold())) == "it is not blocked"
+    assert foreseen([dropbox.Stop()], block, state(), fold()).due == {}
+
+
+def test_the_same_again_need_not_be_asked() -> None:
+    """Unless another word about the unit came in between; what is told twice is meant twice."""
+    retry, cancel, tell = dropbox.Retry(unit="a"), dropbox.Cancel(unit="a"), dropbox.Tell(unit="a", text="x")
+    assert is_repeated(dropbox.Retry(unit="a"), [cancel, retry, tell, dropbox.Cancel(unit="b")])
+    assert not is_repeated(dropbox.Retry(unit="a"), [retry, cancel])
+    assert not is_repeated(dropbox.Tell(unit="a", text="x"), [tell])
+    assert is_repeated(dropbox.Pause(), [dropbox.Pause(), retry])
+    assert not is_repeated(dropbox.Pause(), [dropbox.Pause(), dropbox.Resume()])
 
 
 def test_a_stop_from_before_the_run_is_not_for_it() -> None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 
-from night_stand import QUICK, Project, makes, orders, plays
+from night_stand import QUICK, Project, bash, makes, orders, plays, says, until
 
 from dispatcher.journal import RunEnded
 
@@ -37,3 +38,34 @@ def test_a_unit_that_two_runs_never_came_to_is_blocked_at_the_start_of_the_third
     assert project.overnight("retry", "create-baz").code == 0
     assert project.overnight("run").code == 0
     assert [unit for unit, _, _ in orders(project)] == [*units, "create-qux"]
+
+
+def test_a_run_that_was_cut_short_passes_nobody_over(night: MakeNight) -> None:
+    """Two runs are stopped, by Ctrl-C and under a pause, before they come to a ready unit: it is not stale."""
+    project = night({"units": {}}, name="none")
+    gate = project.root.parent / "gate"
+    held = [bash(f"until test -f '{gate}'; do sleep 0.05; done"), bash("touch foo.txt"), says("Done.")]
+    script = plays({"create-foo": held, "create-bar": makes("bar.txt")})
+    project = night(script, config=f"{QUICK}[limits]\nstale_after = 1\n")
+    units = ("create-foo", "create-bar")
+    for unit in units:
+        project.unit(unit)
+    project.queue(*units)
+    run = project.start("run", "-j", "1")
+    until(lambda: project.calls("create-foo"), "the one before it is at work")
+    run.signal(signal.SIGINT)
+    project.wait_until_asked_to_stop("create-foo")
+    gate.touch()
+    assert run.wait().code == 3
+    assert project.overnight("pause").code == 0
+    run = project.start("run", "-j", "1")
+    until(lambda: "paused" in run.out.read_text(), "the run is paused")
+    assert project.overnight("stop").code == 0
+    assert run.wait().code == 3
+    assert [entry.untouched for entry in project.journal(RunEnded)] == [[], []]
+    assert project.overnight("resume").code == 0
+
+    ended = project.overnight("run", "-j", "1")
+
+    assert ended.code == 0, ended.text
+    assert project.ids("passed") == list(units)

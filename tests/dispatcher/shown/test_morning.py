@@ -1,7 +1,14 @@
 """The morning report's words."""
 
+from types import SimpleNamespace
+
+from entries import asked, ordered
+
 from dispatcher.journal import Verified
-from dispatcher.shown.morning import as_text, ran_on
+from dispatcher.ledger import Ledger
+from dispatcher.people import waiting
+from dispatcher.shown.morning import as_facts, as_text, ran_on
+from dispatcher.state import Bucket, State
 
 FACTS = {
     "night": "1130-k3v",
@@ -12,6 +19,7 @@ FACTS = {
     "waived": [],
     "questions": {},
     "blocked": {},
+    "cancelled": [],
     "tried": {},
     "open": [],
     "tip_verifies": [],
@@ -24,6 +32,28 @@ FACTS = {
 
 def _ran(*passed):
     return [{"command": f"check {n}", "passed": ok, "seconds": 1.0} for n, ok in enumerate(passed, 1)]
+
+
+def test_what_is_spent_in_part_at_an_unknown_price_is_said_to_be():
+    """The dollars are those of the calls whose price is known."""
+    assert as_text({**FACTS, "unpriced": ["one"]}).splitlines()[0].endswith("$1.20 + unknown")
+
+
+def test_a_cancelled_unit_needs_nobody(make_repository):
+    """Whoever cancelled it knows: it stands in a place of its own, also in the JSON; another block needs you."""
+    ledger = Ledger().extend([ordered("a"), asked("cancel", "a"), asked("block", "b", reason="why")])
+    state = State("Till").add("a", Bucket.blocked, "cancelled by a person").add("b", Bucket.blocked, "why")
+    here = SimpleNamespace(repository=make_repository({"a": "1"}), state=state, ledger=ledger, entries=[])
+    facts = as_facts(here)
+    assert (facts["cancelled"], facts["blocked"]) == (["a"], {"b": "why"})
+    lines = as_text(facts).splitlines()
+    needs = lines.index("needs you")
+    assert lines[needs + 1].startswith("  b  why")
+    assert lines[needs + 2 : needs + 4] == [
+        "cancelled by a person",
+        "  a  → overnight retry a, to bring it back",
+    ]
+    assert [one.unit for one in waiting(state, ledger)] == ["b"]
 
 
 def test_few_verifies_of_the_tip_are_named():
