@@ -150,7 +150,7 @@ def test_an_fsync_that_fails_once(tmp_path: Path) -> None:
 
 @needs_strace
 def test_an_fsync_that_fails_and_bytes_that_stay(tmp_path: Path) -> None:
-    """Where what failed cannot even be cut off, readers see it; the next owner stores it anew, and only then goes on."""
+    """Where what failed cannot even be cut off, readers see it; the next owner stores it anew first."""
     path = tmp_path / "session.jsonl"
     with injected(path, "fdatasync:error=EIO:when=2", "ftruncate:error=EIO") as helper:
         assert [helper.hear()[:6] for _ in range(3)] == ["flushe", "failed", "failed"]
