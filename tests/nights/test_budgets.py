@@ -46,6 +46,31 @@ def test_a_run_never_spends_more_than_its_budget_and_the_report_adds_up(night: M
     check_night(project, UNITS)
 
 
+def test_the_whole_budget_can_be_used_and_its_end_is_no_units_failure(night: MakeNight) -> None:
+    """$1.00 and units of $0.30 that might take $5: one at a time, and said; whoever runs out of it goes on."""
+    steps = [bash("touch made.txt", **DEAR), says("Done.", **DEAR)]
+    dear = [bash("ls", **DEAR), bash("ls", **DEAR), *steps]
+    project = night(plays({"unit-1": steps, "unit-2": steps, "unit-3": dear}), config=QUICK)
+    for unit in UNITS[:3]:
+        project.unit(unit, "test -f made.txt")
+    project.queue(*UNITS[:3])
+
+    ended = project.overnight("run", "-j", "2", "--budget", "1")
+
+    assert ended.code == 3, ended.text
+    assert ended.out.count("1 of 2 slots stay empty") == 1
+    assert "a lower [limits] unit reserves less for each" in ended.out
+    assert (project.ids("passed"), project.ids("open")) == (["unit-1", "unit-2"], ["unit-3"])
+    assert "the run's limit of $1 is reached" in ended.out
+    spent = gather(project.home, project.night()).ledger.spent
+    assert Decimal("0.9") <= spent <= Decimal("1.00") + STEP
+
+    again = project.overnight("run", "-j", "2", "--budget", "1")
+
+    assert again.code == 0, again.text
+    assert orders(project)[2:] == [("unit-3", 1, 1), ("unit-3", 1, 2)]
+
+
 def test_a_run_begins_no_more_attempts_than_it_may(night: MakeNight) -> None:
     """`--rounds`: each try counts, also the second one at the same unit."""
     script = plays({"never": [says("No.")], "unit-1": [bash("touch made.txt"), says("Done.")]})

@@ -39,14 +39,14 @@ def test_what_the_nights_limit_cannot_cover_is_not_begun(night: MakeNight) -> No
     """Exit 3 with the reason; what was not begun stays in `open`; with a higher limit the next run goes on."""
     steps = [bash("touch made.txt", **DEAR), says("Done.", **DEAR)]
     units = ("unit-1", "unit-2", "unit-3")
-    project = night(plays(dict.fromkeys(units, steps)), config=f'{QUICK}[limits]\nunit = "$0.08"\nnight = "$0.19"\n')
+    project = night(plays(dict.fromkeys(units, steps)), config=f'{QUICK}[limits]\nunit = "$0.08"\nnight = "$0.17"\n')
     for unit in units:
         project.unit(unit, "test -f made.txt")
 
     ended = project.overnight("run", "-j", "1")
 
     assert ended.code == 3, ended.text
-    assert "the night's limit of $0.19 is reached" in ended.out
+    assert "the night's limit of $0.17 is reached" in ended.out
     assert project.ids("passed") == ["unit-1", "unit-2"]
     assert project.ids("open") == ["unit-3"]
     assert project.calls("unit-3") == 0

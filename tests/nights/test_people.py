@@ -76,7 +76,7 @@ def test_what_a_person_approves_runs_once_and_what_they_deny_never(night: MakeNi
         (("approve", "create-foo"), 0, "will be done by the next run"),
         (("deny", "create-bar", "not on a Friday"), 0, "will be done by the next run"),
         (("answer", "create-qux", "Blue."), 0, "will be done by the next run"),
-        (("approve", "create-foo"), 0, "will be done by the next run"),  # once too often: the run refuses it
+        (("approve", "create-foo"), 0, "will be done by the next run, as you asked before"),
     ):
         told = project.overnight(*words)
         assert (told.code, what in told.text) == (code, True), told.text
@@ -86,7 +86,7 @@ def test_what_a_person_approves_runs_once_and_what_they_deny_never(night: MakeNi
 
     assert ended.code == 0, ended.text
     check_night(project, ("create-foo", "create-bar", "create-baz", "create-qux"))
-    assert said(project) == [("approve", True), ("deny", True), ("answer", True), ("approve", False)]
+    assert said(project) == [("approve", True), ("deny", True), ("answer", True)]
     assert [project.calls(unit) for unit in ("create-foo", "create-bar", "create-qux")] == [2, 3, 3]
     assert project.git("show", f"overnight/{project.night()}/merged:foo.txt") == "pushed"
     assert "not on a Friday" in results(project, "create-bar")[0]
@@ -96,6 +96,45 @@ def test_what_a_person_approves_runs_once_and_what_they_deny_never(night: MakeNi
     assert cost["differences"] == []
     assert cost["total"]["cost"] == cost["booked"] != "0"
     assert cost["total"]["calls"] == sum(project.calls(unit) for unit in project.server.units)
+
+
+def test_what_would_change_nothing_or_undo_a_word_is_said_at_once(night: MakeNight) -> None:
+    """Without a run: nobody loses a place in the queue, and what comes behind a retry is judged behind it."""
+    steps = {
+        "create-foo": [asks("Which?"), says("Done.")],
+        "create-bar": [says("Done.")],
+        "create-baz": makes("baz.txt"),
+    }
+    project = night(plays(steps), config=f"{QUICK}[limits]\nattempts = 1\nrounds = 1\n")
+    units = ("create-foo", "create-bar", "create-baz")
+    for unit in units:
+        project.unit(unit)
+    project.queue(*units)
+    for words, code, what in (
+        (("unblock", "create-baz"), 2, "create-baz is not blocked"),
+        (("retry", "create-foo"), 0, "create-foo is open with all its attempts already: it keeps its place"),
+        (("resume",), 0, "the night is not paused"),
+    ):
+        told = project.overnight(*words)
+        assert (told.code, what in told.text) == (code, True), told.text
+    ended = project.overnight("run", "-j", "1")
+    assert [unit for unit, _, _ in orders(project)] == list(units), ended.text
+    assert project.ids("blocked") == ["create-foo", "create-bar"]
+    for words, code, what in (
+        (("unblock", "create-bar"), 2, "`overnight retry create-bar` counts anew"),
+        (("block", "create-bar"), 0, "create-bar is blocked already"),
+        (("retry", "create-foo"), 0, "will be done by the next run"),
+        (("answer", "create-foo", "blue"), 2, "create-foo has asked nothing"),
+        (("retry", "create-foo"), 0, "as you asked before"),
+        (("cancel", "create-foo"), 0, "will be done by the next run"),
+        (("unblock", "create-foo"), 2, "`overnight retry create-foo` brings it back"),
+        (("retry", "create-foo"), 0, "will be done by the next run"),
+    ):
+        told = project.overnight(*words)
+        assert (told.code, what in told.text) == (code, True), told.text
+    project.overnight("run", "-j", "1")
+    assert said(project) == [("retry", True), ("cancel", True), ("retry", True)]
+    assert project.ids("blocked") == ["create-bar", "create-foo"]  # it asked again
 
 
 def test_people_steer_a_run_while_it_goes_on(night: MakeNight) -> None:
@@ -280,6 +319,7 @@ def test_a_schedule_is_printed_and_written(night: MakeNight) -> None:
     assert f"30 21 * * * cd {project.root}" in shown.out
     assert f"OVERNIGHT_HOME={project.base}" in shown.out
     assert project.server.key not in shown.out
+    assert "chmod 600), for systemd and cron alike: ANTHROPIC_API_KEY='…'" in shown.out
     folder = project.base.parent / ".config/systemd/user"
     assert not folder.exists()
     assert project.overnight("schedule", "--write").code == 0
@@ -293,12 +333,12 @@ def test_what_is_said_before_the_first_run_is_heard_by_it(night: MakeNight) -> N
     early = project.overnight("tell", "create-foo", "tabs, please")
     assert (early.code, early.out) == (0, "will be done by the next run\n"), early.text
     assert project.overnight("tell", "nobody", "hello").code == 2
-    refused = project.overnight("retry", "create-foo")
-    assert refused.code == 0, refused.text
+    told = project.overnight("retry", "create-foo")
+    assert (told.code, "it keeps its place" in told.out) == (0, True), told.text
 
     ended = project.overnight("run")
 
     assert ended.code == 0, ended.text
-    assert said(project) == [("tell", True), ("retry", True)]
+    assert said(project) == [("tell", True)]
     heard = [record for record in project.session("create-foo") if "tabs, please" in json.dumps(record.data)]
     assert heard

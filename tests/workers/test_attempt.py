@@ -529,10 +529,10 @@ async def test_out_of_money(stand: Stand, steps: list[dict[str, Any]]) -> None:
 
 async def test_out_of_the_runs_money(stand: Stand) -> None:
     """That is no failure: the work is kept, the unit handed back, and with more money the same session goes on."""
-    at = stand(step(bash("touch kept"), usage=DOLLARS), MAKES, DONE)
-    report = await at.run(budget=Decimal(2), budget_of="run")
+    at = stand(step(bash("touch kept")), MAKES, DONE)
+    report = await at.run(budget=Decimal("0.000001"), budget_of="run")
     assert isinstance(report, Release)
-    assert (report.reason, report.detail, report.cost) == ("budget", "the run's money is used up", Decimal(2))
+    assert (report.reason, report.detail) == ("budget", "the run's money is used up")
     assert len(at.of(ev.Checkpoint)) == 1
     more = await at.run(epoch=2, budget=Decimal(5))
     assert (more.verdict, len(at.server.requests)) == ("pass", 3)
