@@ -91,6 +91,8 @@ class Teller:
         self.told += [ev.TurnStart(turn=self.turn), user(f"turn {self.turn}")]
         for _ in range(self.draw(st.integers(2 if self.rich else 0, 4))):
             self.compact()
+            if self.rich and self.draw(st.integers(0, 3)) == 0:
+                self.told.append(ev.Unknown(name="moon/phase", payload={"full": True, "version": 3}))
             kind = self.draw(st.sampled_from(STEPS))
             step = next(self.steps)
             self.told.append(step_start(step))

@@ -21,9 +21,7 @@ MANY = settings(max_examples=150, deadline=None, suppress_health_check=SLOW)
 
 
 def lines(told: list[Any]) -> list[bytes]:
-    return [
-        encode(Record(seq, "2026-11-17T20:00:00.000+00:00", event.type, event.data())) for seq, event in enumerate(told)
-    ]
+    return [encode(Record(seq, "2026-11-17T20:00:00.000+00:00", *event.stored())) for seq, event in enumerate(told)]
 
 
 def loads_at_every_byte(told: list[Any]) -> None:

@@ -21,7 +21,7 @@ FEW = settings(max_examples=8, deadline=None, suppress_health_check=(HealthCheck
 
 def write(path: Path, told: list[Any]) -> None:
     with Log.open(path) as log:
-        log.append([(event.type, event.data()) for event in told])
+        log.append([event.stored() for event in told])
         log.flush()
 
 
