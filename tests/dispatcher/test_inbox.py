@@ -215,3 +215,15 @@ def test_a_no_that_follows_a_yes_in_the_drop_box_is_what_happens(desk: Desk) -> 
     assert found == [("approve", False), ("deny", True)]
     (answer,) = desk.book.ledger.unit("a").answers
     assert answer.approved is False
+
+
+def test_what_a_run_need_not_or_cannot_do_is_journalled_so(desk: Desk) -> None:
+    """An untried unit keeps its place, and one whose caps are used up stays blocked: neither makes anything due."""
+    idle = desk.ask(dropbox.Retry(unit="a"))
+    assert (idle.obeyed, idle.unneeded, "keeps its place" in idle.reason) == (False, True, True)
+    desk.inbox.used_up = lambda unit, _ledger: f"{unit}: 1 attempt used up"
+    refused = desk.ask(dropbox.Unblock(unit="a"), State("Ours").add("a", Bucket.blocked))
+    assert (refused.obeyed, refused.unneeded, "a: 1 attempt used up" in refused.reason) == (False, False, True)
+    assert desk.book.ledger.due == {}
+    desk.inbox.used_up = lambda _unit, _ledger: ""
+    assert desk.ask(dropbox.Unblock(unit="a"), State("Ours").add("a", Bucket.blocked)).obeyed
