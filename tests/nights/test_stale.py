@@ -41,7 +41,7 @@ def test_a_unit_that_two_runs_never_came_to_is_blocked_at_the_start_of_the_third
 
 
 def test_a_run_that_was_cut_short_passes_nobody_over(night: MakeNight) -> None:
-    """Two runs are stopped, by Ctrl-C and under a pause, before they come to a ready unit: it is not stale."""
+    """One run is stopped by Ctrl-C, one ends its time under a pause, before they come to a ready unit: not stale."""
     project = night({"units": {}}, name="none")
     gate = project.root.parent / "gate"
     held = [bash(f"until test -f '{gate}'; do sleep 0.05; done"), bash("touch foo.txt"), says("Done.")]
@@ -58,11 +58,12 @@ def test_a_run_that_was_cut_short_passes_nobody_over(night: MakeNight) -> None:
     gate.touch()
     assert run.wait().code == 3
     assert project.overnight("pause").code == 0
+    project.config(f"{QUICK}[limits]\nstale_after = 1\nhours = 0.001\n")
     run = project.start("run", "-j", "1")
-    until(lambda: "paused" in run.out.read_text(), "the run is paused")
-    assert project.overnight("stop").code == 0
-    assert run.wait().code == 3
+    ended = run.wait()
+    assert (ended.code, "the night is paused: nothing is handed out" in ended.out) == (3, True), ended.text
     assert [entry.untouched for entry in project.journal(RunEnded)] == [[], []]
+    project.config(f"{QUICK}[limits]\nstale_after = 1\n")
     assert project.overnight("resume").code == 0
 
     ended = project.overnight("run", "-j", "1")
