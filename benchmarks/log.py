@@ -1,10 +1,11 @@
 """What the session log costs: `python -m benchmarks.log [EVENTS]`. Every row has the bound that issue 2 sets for it.
 
-Open: a log of 100,000 events is opened for writing, with its surface. Step: what one step adds to a session (its five
-events, the surface and its hash, two flushes), late against early, without any compaction in between. Handing the
-messages to the client is a row of its own: a list of all of them, which sending has to go through anyway. Barriers:
-appends and flushes against a plain write + fdatasync of the same bytes, taken in turns. Compaction: what ten of them
-add to a file.
+Open: a log of 100,000 events is opened for writing, with its surface. Step: what one step costs a session (its five
+events, the surface and its hash, the request and its bytes, two flushes), at event 100,000 against event 100. The long
+log has been compacted every 400 steps, as a model's window makes it, the last time twenty steps ago: so both requests
+are of a size. What a request costs that was never compacted (14 MB: no window takes it) stands beside it, without a
+bound. Barriers: appends and flushes against a plain write + fdatasync of the same bytes, taken in turns. Compaction:
+what ten of them add to a file.
 """
 
 import gc
@@ -23,6 +24,8 @@ from workers.session import events as ev
 from workers.session.session import Session
 from workers.session.surface import request
 
+STEPS_A_WINDOW = 400
+STEPS_EARLY = 19
 START = [
     ev.SessionStart(
         night="1117-k3v",
@@ -58,12 +61,15 @@ def after_tools(step: int) -> list[Any]:
     ]
 
 
-def history(events: int) -> Iterator[Any]:
-    """Yield a long session."""
+def history(events: int, *, compacted: bool = False) -> Iterator[Any]:
+    """Yield a long session; with compactions the last one comes as many steps before its end as a short one has."""
     yield from START
-    for step in range(1, (events - len(START)) // 5 + 1):
+    last = (events - len(START)) // 5
+    for step in range(1, last + 1):
         yield from before_tools(step, "0" * 64)
         yield from after_tools(step)
+        if compacted and (last - step) % STEPS_A_WINDOW == STEPS_EARLY:
+            yield ev.Compaction(summary="What was done so far. " * 50, steps=step)
 
 
 def write(path: Path, told: Iterator[Any]) -> int:
@@ -113,9 +119,10 @@ def opening(folder: Path, events: int) -> list[bool]:
 
 
 def step_of(session: Session, step: int) -> float:
-    """Make one step and return its seconds: follow and hash the surface, log, flush, log the result, flush."""
+    """Make one step and return its seconds: surface and its hash, the request's bytes, log, flush, log, flush."""
     began = time.perf_counter()
     digest = session.surface.digest
+    request(session.surface).body(model="claude-sonnet-5-5", max_tokens=128_000)
     session.append(*before_tools(step, digest))
     session._log.flush()  # noqa: SLF001 - without the thread that `flush` takes, which has its own noise
     session.append(*after_tools(step))
@@ -123,17 +130,17 @@ def step_of(session: Session, step: int) -> float:
     return time.perf_counter() - began
 
 
-def request_of(session: Session) -> float:
-    """Return the seconds that a request takes to be put together."""
+def request_of(session: Session) -> tuple[float, int]:
+    """Return the seconds that a request takes to be put together, and its bytes."""
     began = time.perf_counter()
-    request(session.surface)
-    return time.perf_counter() - began
+    body = request(session.surface).body(model="claude-sonnet-5-5", max_tokens=128_000)
+    return time.perf_counter() - began, len(body)
 
 
 def steps(folder: Path, events: int) -> list[bool]:
     """Compare a step late in a session with one early in another, taken in turns so that noise hits both."""
     early, late = folder / "early" / "session.jsonl", folder / "late" / "session.jsonl"
-    counts = [write(early, history(100)), write(late, history(events))]
+    counts = [write(early, history(len(START) + 5 * STEPS_EARLY)), write(late, history(events, compacted=True))]
     sessions = [Session.open(early), Session.open(late)]
     gc.collect()
     gc.disable()
@@ -142,17 +149,30 @@ def steps(folder: Path, events: int) -> list[bool]:
         for at in (0, 1):
             taken[at].append(step_of(sessions[at], counts[at] // 5 + number + 1))
     gc.enable()
-    listed = [median(request_of(session) for _ in range(50)) * 1000 for session in sessions]
-    messages = len(sessions[1].surface.messages)
+    sizes = [len(session.surface.messages) for session in sessions]
     for session in sessions:
         session.close()
     first, last = (median(times) * 1000 for times in taken)
     return [
-        row(f"a step at event {counts[0]:,}", first, " ms"),
-        row(f"a step at event {counts[1]:,}", last, " ms"),
+        row(f"a step at event {counts[0]:,}", first, " ms", more=f"{sizes[0]:,} messages in the end"),
+        row(f"a step at event {counts[1]:,}", last, " ms", more=f"{sizes[1]:,} messages in the end"),
         row("  late / early", last / first, "x", 1.2),
-        row("  beside it: the request's list, early", listed[0], " ms"),
-        row("  beside it: the request's list, late", listed[1], " ms", more=f"{messages:,} messages"),
+        *never_compacted(folder, events),
+    ]
+
+
+def never_compacted(folder: Path, events: int) -> list[bool]:
+    """Time a request that holds all of a long session."""
+    path = folder / "whole" / "session.jsonl"
+    write(path, history(events))
+    session = Session.open(path)
+    assert session.surface.digest
+    found = [request_of(session) for _ in range(20)]
+    messages = len(session.surface.messages)
+    session.close()
+    more = f"{messages:,} messages, {found[0][1] / 1e6:.1f} MB"
+    return [
+        row("  a request that was never compacted", median(seconds for seconds, _ in found) * 1000, " ms", more=more)
     ]
 
 
