@@ -109,9 +109,10 @@ async def test_a_child_that_dies_again_and_again_is_an_error(
         await made.stop()
 
 
-async def test_a_child_that_is_stopped_for_good_is_ended(home: Home) -> None:
+async def test_a_child_that_is_stopped_for_good_is_ended(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
     """And started again, worker or Redis: else it would keep its units' locks, or everybody would wait. Not at once."""
-    made = Engine(home, 1, EngineConfig(beat=0.1, fence=0.2, lost_after=4))
+    monkeypatch.setattr(engine_module, "_STOPPED_TOO_LONG", 0.1)  # a second: a tenth of what loses a unit
+    made = Engine(home, 1, EngineConfig())
     await made.start()
     try:
         for name in ("worker1", "redis"):
@@ -119,13 +120,13 @@ async def test_a_child_that_is_stopped_for_good_is_ended(home: Home) -> None:
             os.kill(before, signal.SIGSTOP)
             began = time.monotonic()
             await until(made.reap)
-            assert time.monotonic() - began > 3 * 0.4
+            assert time.monotonic() - began > 1
             assert not is_there(before)
             await until(lambda: answers(made))
         os.kill(alive(made)["worker1"], signal.SIGSTOP)
         assert made.reap() == []
         os.kill(alive(made)["worker1"], signal.SIGCONT)
-        await asyncio.sleep(3 * 0.4)
+        await asyncio.sleep(1.2)
         assert made.reap() == []  # it went on
     finally:
         await made.stop()
