@@ -94,7 +94,7 @@ class RunEnded(_Entry):
 
 
 class Verified(_Entry):
-    """A verify in a clean tree: evidence for exactly this tree and command (rule 17).
+    """A verify in a clean tree: evidence for exactly this tree and command (rule 17), behind the setup that it names.
 
     `stage`: base (preflight), merge (a merged tree), final (the tip at the end).
     """
@@ -110,6 +110,7 @@ class Verified(_Entry):
     exit_code: int | None = None
     output: str = ""
     unit: str = ""
+    setup: str = ""  # the command that it ran behind; older journals do not say
 
 
 class Ordered(_Entry):

@@ -166,6 +166,7 @@ class Night:
         self._probed_at = float("-inf")
         self._begun = 0
         self._broken = ""  # what was said last of a state file that cannot be read
+        self._unworkable: Mapping[str, str] = {}  # why nobody can work on a unit that is listed, as it was said
         self._warned: set[str] = set()
         self._ran_out = False  # of time or money: what was not reached was passed over (spec S8)
 
@@ -210,6 +211,7 @@ class Night:
             assert self._keeper.broken is not None
             raise self._keeper.broken
         self._inbox.collect_left_over(Outbox(self._home.outbox))
+        self._roster.refuse_unworkable(self._due(self._keeper.state), self._ledger)
         plan = self._decide()
         self._save(plan)
         if plan.idle:
@@ -277,6 +279,8 @@ class Night:
         for holder in dead:
             self._display.note(f"engine      started a process again that died ({holder})")
         readable = self._take_in()
+        if readable:
+            self._say_unworkable()
         await self._inbox.collect()
         await self._fleet.poll(asyncio.get_running_loop().time())
         self._run_train()
@@ -306,6 +310,15 @@ class Night:
         self._keeper.update(self._adopted)
         self._inbox.obey(self._home.dropbox, self._keeper.state)
         return self._keeper.broken is None
+
+    def _say_unworkable(self) -> None:
+        """Say once of each listed unit that nobody can work on, why; the run goes on with the others."""
+        found = self._roster.unworkable(self._due(self._keeper.state), self._ledger)
+        wrong = {unit: str(error) for unit, error in found.items()}
+        for unit, line in wrong.items():
+            if unit not in self._unworkable:
+                self._display.note(f"unit files  {line}")
+        self._unworkable = wrong
 
     def _adopted(self, state: State) -> State:
         """Return the state with what is due, what people wrote down, and without what they cancelled and deleted."""

@@ -14,7 +14,7 @@ from dispatcher.config import CONFIG_PATH, Config
 from dispatcher.engine import redis_executable
 from dispatcher.errors import BadInput, ConfigError, EngineError, UnitFileError
 from dispatcher.home import Home
-from dispatcher.journal import Verified
+from dispatcher.journal import Verified, read_journal
 from dispatcher.ledger import Ledger
 from dispatcher.opening import look
 from dispatcher.orders import agent_of, distinct_verifies
@@ -85,6 +85,8 @@ async def check_before_waiting(repository: Repository, home: Home, config: Confi
     roster = Roster(repository.root, config)
     check_written(roster, repository)
     state = look(repository, home, config)
+    journal = read_journal(home.journal(state.night)) if state.night else []
+    roster.refuse_unworkable(state, Ledger().extend(entry for _, entry in journal))
     if config.engine.broker is None:
         redis_executable()
     await check_work(repository, roster, state, config)
@@ -175,7 +177,7 @@ class OnTheBase:
         """
         tree = await asyncio.to_thread(self.worktrees.repository.tree, base)
         verifies = distinct_verifies(units, self.config)
-        commands = {command: ids for command, ids in verifies.items() if (tree, command) not in self.ledger.verified}
+        commands = {command: ids for command, ids in verifies.items() if not self._is_known(tree, command)}
         if not commands:
             return Findings(None, ())
         await asyncio.to_thread(self.worktrees.remove, _TREE)
@@ -189,6 +191,11 @@ class OnTheBase:
         _refuse_those_that_cannot_start(found, commands)
         green = (unit for one in found if one.passed for unit in commands[one.command])
         return Findings(setup_seconds, tuple(found), tuple(green))
+
+    def _is_known(self, tree: str, command: str) -> bool:
+        """Tell whether it ran on this tree already, behind the setup that is in force: another one may fail."""
+        found = self.ledger.verified.get((tree, command))
+        return found is not None and found.setup == (self.config.setup.run or "")
 
     async def _setup(self, worktree: Worktree) -> float | None:
         setup = self.config.setup
@@ -216,6 +223,7 @@ class OnTheBase:
             seconds=round(done.seconds, 3),
             exit_code=done.exit_code,
             output=describe(done, self.config.verify.timeout)[-4000:],
+            setup=self.config.setup.run or "",
         )
 
 

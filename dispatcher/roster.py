@@ -9,6 +9,7 @@ from dispatcher.archive import archived_units, landed
 from dispatcher.config import Config
 from dispatcher.errors import BadInput
 from dispatcher.ledger import Ledger
+from dispatcher.listed import unworkable
 from dispatcher.orders import verify_of
 from dispatcher.state import State
 from dispatcher.units import UNITS_PATH, UnitFile, UnitFolder, attempts_of, check_graph, dump
@@ -81,6 +82,15 @@ class Roster:
         new = [unit for unit in self.units if state.bucket_of(unit) is None and unit not in ledger.cancelled]
         return moves.add(state, new)
 
+    def unworkable(self, state: State, ledger: Ledger) -> Mapping[str, BadInput]:
+        """Return what is wrong with each listed unit that is to be done and that nobody could work on."""
+        return unworkable(self._root, state, ledger, self.units, self._config)
+
+    def refuse_unworkable(self, state: State, ledger: Ledger) -> None:
+        """Raise BadInput that names every listed unit without a file and a goal, or without a verify in force."""
+        if found := list(self.unworkable(state, ledger).values()):
+            raise BadInput.all_of(found)
+
     def has_file(self, unit: str) -> bool:
         """Tell whether a unit has a file right now, readable or not."""
         return (self._folder / f"{unit}.md").exists()
@@ -97,6 +107,6 @@ class Roster:
             return
         write_atomic(path, dump(unit).encode())
         self._seen = None
-        with suppress(BadInput):  # `load` names the fault from now on
+        with suppress(BadInput):  # `unworkable` names the fault
             verify_of(unit, self._config)
             self.units[unit.id] = unit

@@ -25,6 +25,7 @@ __all__ = [
     "Entry",
     "State",
     "is_unit_id",
+    "lines_of",
     "mint_night",
     "one_line",
     "parse",
@@ -378,6 +379,12 @@ def parse(text: str, path: Path | None = None) -> State:
     reader.finish(lines[-1][0])
     entries = {bucket.value: tuple(found) for bucket, found in reader.sections.items()}
     return State(title, night, rev, typed_goals=reader.goals, **entries)
+
+
+def lines_of(text: str) -> dict[str, int]:
+    """Return on which line, from 1, each unit of a file that can be read stands."""
+    found = ((number, _ENTRY.fullmatch(line.rstrip())) for number, line in enumerate(text.split("\n"), 1))
+    return {entry["id"]: number for number, entry in found if entry is not None}
 
 
 @dataclass

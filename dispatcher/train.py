@@ -185,6 +185,7 @@ class Train:
             exit_code=outcome.exit_code,
             output=outcome.output[-4000:],
             unit=unit,
+            setup=setup.run or "",
         )
         self.book.note(entry)
         return entry

@@ -10,7 +10,7 @@ from dispatcher.cli.ask import from_stdin
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, UnitFileError
 from dispatcher.orders import verify_of
-from dispatcher.state import is_unit_id
+from dispatcher.state import Bucket, is_unit_id
 from dispatcher.units import UnitFile, check_graph, dump, parse, slug
 from worktrees.files import create_atomic
 
@@ -37,7 +37,7 @@ def command(
         raise BadInput(message, field="--verify")
     taken = {*here.units, *here.state.ids()}
     if unit_id is not None:
-        _check_id(unit_id, taken)
+        _check_id(unit_id, taken - _without_file(here))
     try:
         wanted = UnitFile(id=unit_id or slug(goal, taken), goal=goal, verify=verify, after=after, may_edit=may_edit)
     except ValidationError as error:
@@ -48,7 +48,13 @@ def command(
     here.units_dir.mkdir(parents=True, exist_ok=True)
     path = here.units_dir / f"{unit.id}.md"
     write_new(path, unit)
-    click.echo(f"{unit.id} → open")
+    click.echo(f"{unit.id} → {here.state.bucket_of(unit.id) or Bucket.open}")
+
+
+def _without_file(here: Context) -> set[str]:
+    """Return the units that are listed and to be done, and have neither a file nor a goal: `add` gives them one."""
+    to_do = {unit for bucket in Bucket if bucket is not Bucket.passed for unit in here.state.ids(bucket)}
+    return to_do - here.units.keys() - here.state.typed_goals.keys()
 
 
 def _check_id(unit_id: str, taken: set[str]) -> None:

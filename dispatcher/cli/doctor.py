@@ -12,7 +12,8 @@ from dispatcher.agents import check_agents
 from dispatcher.config import CONFIG_PATH
 from dispatcher.context import Context
 from dispatcher.engine import redis_executable
-from dispatcher.errors import ConfigError, DispatcherError, EngineError
+from dispatcher.errors import BadInput, ConfigError, DispatcherError, EngineError
+from dispatcher.listed import unworkable
 from dispatcher.orders import agent_of, verify_of
 from dispatcher.preflight import check_refs
 from dispatcher.shown.counted import counted
@@ -72,6 +73,8 @@ def _units() -> str:
     here = Context.here()
     for unit in here.units.values():
         verify_of(unit, here.config)
+    if wrong := list(unworkable(here.repository.root, here.state, here.ledger, here.units, here.config).values()):
+        raise BadInput.all_of(wrong)
     agents = check_agents(here.repository.root, here.units.values(), here.config)
     if not here.units:
         return "none yet; `overnight add` writes one down"

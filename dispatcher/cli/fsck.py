@@ -8,6 +8,8 @@ import click
 from dispatcher.cli.ask import is_running
 from dispatcher.context import Context
 from dispatcher.errors import BadInput, EngineError, StateFileError, WriterLocked
+from dispatcher.ledger import Ledger
+from dispatcher.listed import unworkable
 from dispatcher.opening import STATE_PATH, going_on, read_state, refuse_lost
 from dispatcher.shown.counted import counted
 from dispatcher.state import State
@@ -55,6 +57,7 @@ class _Look:
             yield from fsck.check_night(night, is_running=running)
             yield from self._merges(night)
         if not running:
+            yield from self._listed()
             ledgers = {night.night: night.ledger for night in self.nights}
             yield from fsck.check_outbox(self.here.home.outbox, ledgers)
 
@@ -83,18 +86,31 @@ class _Look:
         elif night.has_journal:
             yield from fsck.check_state(self.state, path, night)
 
+    def _listed(self) -> Iterator[Fault]:
+        """Yield units that the state file lists and that have no file."""
+        if self.state is None:
+            return
+        here, night = self.here, self.state.night
+        ledger = next((one.ledger for one in self.nights if one.night == night), Ledger())
+        for error in unworkable(here.repository.root, self.state, ledger, {}, here.config).values():
+            if isinstance(error, StateFileError):
+                where = f"line {error.line}: " if error.line is not None else ""
+                yield Fault(here.repository.root / STATE_PATH, f"{where}{error.message}")
+
     def _merges(self, night: Remains) -> Iterator[Fault]:
         repository, ref = self.here.repository, merged_ref(night.night)
         tip = repository.read_ref(ref)
         is_current = self.state is not None and self.state.night == night.night
 
-        def holds(commit: str) -> bool:
-            is_here = repository.has_commit(commit)
+        def lacks(commit: str) -> str:
+            if not repository.has_commit(commit):
+                return "the commit is not here" if tip is not None else f"{ref} is gone, and the commit is not here"
             if tip is None:
-                return is_here and not is_current
-            return is_here and repository.is_ancestor(commit, tip)
+                back = f"`git update-ref {ref} {night.ledger.tip}` brings it back"
+                return f"{ref} is gone, while its night goes on; {back}" if is_current else ""
+            return "" if repository.is_ancestor(commit, tip) else f"{ref} does not hold it"
 
-        yield from fsck.check_merges(night, ref, tip, holds)
+        yield from fsck.check_merges(night, lacks)
 
     def newest(self) -> str:
         """Return the night that the state file is of, or has to be of: else the one that was at work last.

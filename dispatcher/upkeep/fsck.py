@@ -164,14 +164,13 @@ def _missing(night: Remains) -> Iterator[Fault]:
             yield Fault(path, what)
 
 
-def check_merges(night: Remains, ref: str, tip: str | None, holds: Callable[[str], bool]) -> Iterator[Fault]:
-    """Yield units that passed and that the merged branch does not hold. `holds` says whether the branch has a commit.
+def check_merges(night: Remains, lacks: Callable[[str], str]) -> Iterator[Fault]:
+    """Yield units that passed and that the merged branch does not hold. `lacks` says why not, "" for one it holds.
 
     A branch that is gone was deleted by somebody who has no more use for it, unless the night goes on.
     """
     for unit, facts in night.ledger.units.items():
-        if facts.merged is not None and not holds(facts.merged):
-            what = f"{ref} does not hold it" if tip is not None else f"{ref} is gone, and the commit is not here"
+        if facts.merged is not None and (what := lacks(facts.merged)):
             yield Fault(night.journal, f"{unit} passed as {facts.merged[:8]}: {what}")
 
 

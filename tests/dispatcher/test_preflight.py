@@ -57,12 +57,26 @@ async def test_setup_and_each_distinct_verify_run_once(base: Base, tmp_path: Pat
 
 async def test_what_the_journal_knows_is_not_run_again(base: Base) -> None:
     """Not even the setup, when there is nothing new."""
-    found = await base.run(UNIT)
+    config = '[setup]\nrun = "true"\n'
+    found = await base.run(UNIT, config)
     base.book.note(*found.verifies)
     base.shown.clear()
-    assert await base.run(UNIT, '[setup]\nrun = "exit 1"\n') == preflight.Findings(None, ())
-    more = await base.run([*UNIT, unit("d", verify="true")])
+    assert await base.run(UNIT, config) == preflight.Findings(None, ())
+    assert base.shown == []
+    more = await base.run([*UNIT, unit("d", verify="true")], config)
     assert [one.command for one in more.verifies] == ["true"]
+
+
+async def test_an_edited_setup_is_tried_though_every_verify_is_known(base: Base) -> None:
+    """It may fail, and then it would for every unit; what is known of a verify holds behind the setup of its run."""
+    base.book.note(*(await base.run(UNIT)).verifies)
+    with pytest.raises(ConfigError, match="setup failed"):
+        await base.run(UNIT, '[setup]\nrun = "exit 3"\n')
+    assert await base.run(UNIT) == preflight.Findings(None, ())
+    again = await base.run(UNIT, '[setup]\nrun = "true"\n')
+    assert len(again.verifies) == 2
+    old = again.verifies[0].model_dump(exclude={"setup"})
+    assert type(again.verifies[0]).model_validate(old).setup == ""
 
 
 async def test_a_setup_that_fails_is_bad_input_with_its_own_words(base: Base) -> None:

@@ -231,3 +231,16 @@ def test_bytes_that_are_no_text_are_refused_and_leave_no_file(project: Project) 
     ):
         refused(project.overnight(*words))
     assert [path.name for path in (project.root / ".overnight/units").iterdir()] == ["create-foo.md"]
+
+
+def test_a_merged_branch_that_is_gone_is_not_said_to_have_lost_its_commits(project: Project) -> None:
+    """While its night goes on, `fsck` says how to bring it back, and that does."""
+    assert project.overnight("run").code == 0
+    ref = project.git("for-each-ref", "--format=%(refname)", "refs/heads/overnight/*/merged")
+    project.git("update-ref", "-d", ref)
+    told = project.overnight("fsck")
+    assert told.code == 1
+    assert f"{ref} is gone, while its night goes on" in told.out
+    assert "is not here" not in told.out
+    project.git(*told.out.partition("`git ")[2].partition("`")[0].split())
+    assert project.overnight("fsck").code == 0
