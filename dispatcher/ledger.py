@@ -169,10 +169,10 @@ class Ledger:
         """Return a unit's facts; an unknown one has none yet."""
         return self.units.setdefault(unit, UnitFacts())
 
-    def passed_verify(self, tree: str, command: str) -> bool:
-        """Tell whether the journal holds a passed verify of exactly this tree by this command (rule 17)."""
+    def passed_verify(self, tree: str, command: str, setup: str | None = None) -> bool:
+        """Tell whether the journal holds a passed verify of this very tree by this command behind `setup` (rule 17)."""
         found = self.verified.get((tree, command))
-        return found is not None and found.passed
+        return found is not None and found.passed and found.setup == (setup or "")
 
     @property
     def reserved(self) -> Decimal:

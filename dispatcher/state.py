@@ -32,6 +32,7 @@ __all__ = [
     "read",
     "read_text",
     "render",
+    "shown_line",
 ]
 
 ID_PATTERN = r"[a-z0-9][a-z0-9-]{0,59}"
@@ -78,7 +79,15 @@ def one_line(text: str, limit: int | None = NOTE_LIMIT) -> str:
     one `#` (`grep '## open'` is not anchored). Longer than `limit` characters: cut, with "…". Doing it twice
     changes nothing.
     """
-    line = re.sub(r"#{2,}", "#", _visible(text))
+    return _cut(re.sub(r"#{2,}", "#", _visible(text)), limit)
+
+
+def shown_line(text: str, limit: int) -> str:
+    """Return the same for what is only shown to people, where a heading may be named."""
+    return _cut(_visible(text), limit)
+
+
+def _cut(line: str, limit: int | None) -> str:
     if limit is None or len(line) <= limit:
         return line
     return line[: max(limit - 1, 0)].rstrip() + "…"

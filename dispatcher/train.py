@@ -118,7 +118,7 @@ class Train:
         tree = await asyncio.to_thread(self.repository.tree, tip)
         return [
             self.book.ledger.verified[tree, command]
-            if self.book.ledger.passed_verify(tree, command)
+            if self._has_passed(tree, command)
             else await self._run("final", tip, tree, command)
             for command in commands
         ]
@@ -128,6 +128,9 @@ class Train:
         tree = self.repository.tree(self.tip())
         runs = self.book.ledger.verified.items()
         return any(of == tree and not run.passed and run.stage != "base" for (of, _), run in runs)
+
+    def _has_passed(self, tree: str, command: str) -> bool:
+        return self.book.ledger.passed_verify(tree, command, self.config.setup.run)
 
     def _holds(self, tip: str, commit: str) -> bool:
         return self.repository.has_commit(commit) and self.repository.is_ancestor(commit, tip)
@@ -157,7 +160,7 @@ class Train:
         wanted = [] if tree == report.tree else [verify_of(unit, self.config)]
         if self.config.merge.verify is not None:
             wanted.append(self.config.merge.verify)
-        wanted = [command for command in dict.fromkeys(wanted) if not self.book.ledger.passed_verify(tree, command)]
+        wanted = [command for command in dict.fromkeys(wanted) if not self._has_passed(tree, command)]
         if not wanted:
             return None
         commit = await asyncio.to_thread(self._commit, report, tip, tree)

@@ -3,13 +3,15 @@
 Exit codes: 0 all passed, 1 some need you or did not pass, 2 bad input, 3 stopped, 4 engine.
 """
 
+import os
 import sys
 from difflib import get_close_matches
 from importlib import import_module
+from pathlib import Path
 
 import click
 
-from dispatcher.errors import DispatcherError
+from dispatcher.errors import DispatcherError, EngineError
 from workers.errors import WorkersError
 from worktrees.errors import DiskError, WorktreesError
 
@@ -89,7 +91,23 @@ def main() -> None:
     except BrokenPipeError:  # `overnight log | head`
         sys.stderr.close()
         code = 0
+    except OSError as error:
+        if not _is_mute():
+            raise
+        code = _say(EngineError(f"standard output cannot be written: {error.strerror}"), 4)
     sys.exit(code or 0)
+
+
+def _is_mute() -> bool:
+    """Tell whether standard output takes nothing more; what is left for it is dropped, else it would fail once more."""
+    try:
+        sys.stdout.write("\n")  # what failed may have been dropped
+        sys.stdout.flush()
+    except OSError:
+        with Path(os.devnull).open("w", encoding="utf-8") as nowhere:
+            os.dup2(nowhere.fileno(), 1)
+        return True
+    return False
 
 
 def _say(error: Exception, code: int) -> int:

@@ -35,6 +35,8 @@ def command(
     if not (verify or here.config.verify.run):
         message = "nothing could make the unit pass: give the command that decides, or set [verify] run in the config"
         raise BadInput(message, field="--verify")
+    if verify is not None and not verify.strip():
+        raise BadInput("is empty: give the command that decides", field="--verify")
     taken = {*here.units, *here.state.ids()}
     if unit_id is not None:
         _check_id(unit_id, taken - _without_file(here))

@@ -15,7 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from dispatcher.shown.counted import dollars
-from dispatcher.state import Bucket, one_line
+from dispatcher.state import Bucket, shown_line
 
 __all__ = ["Display", "JsonDisplay", "LiveDisplay", "PlainDisplay", "Row", "Snapshot", "choose", "safe", "style_of"]
 
@@ -74,7 +74,7 @@ class Display(Protocol):
 
 def safe(line: str) -> str:
     """Return a line that cannot move a cursor, write a clipboard or forge another line."""
-    return one_line(line, limit=300)
+    return shown_line(line, limit=300)
 
 
 class PlainDisplay:

@@ -1,5 +1,7 @@
 """The command line as a whole: what help shows, and what a slip of the keyboard gets for an answer."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from click.testing import CliRunner
 
 from dispatcher.cli import main, overnight
 from dispatcher.context import Context
+from dispatcher.shown.display import safe
 
 
 def run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -125,3 +128,29 @@ def test_a_unit_of_a_night_that_was_put_away_is_pointed_to(checkout: Any) -> Non
     assert "`overnight log old --night 1130-abc` shows it" in str(told.exception)
     unknown = CliRunner().invoke(overnight, ["log", "new"])
     assert "there is no unit 'new'" in str(unknown.exception)
+
+
+@pytest.mark.parametrize("words", [["status"], ["report"], ["--help"]])
+def test_an_output_that_takes_nothing_is_said_in_a_line(checkout: Any, words: list[str]) -> None:
+    """With the machinery's exit code, and no traceback."""
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "dispatcher.cli", *words]
+        done = subprocess.run(
+            command, cwd=checkout.path, stdout=full, stderr=subprocess.PIPE, text=True, check=False, timeout=30
+        )
+    assert (done.returncode, done.stderr) == (
+        4,
+        "overnight: standard output cannot be written: No space left on device\n",
+    )
+
+
+def test_a_verify_of_blanks_is_no_verify(checkout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Said in words that name the option."""
+    monkeypatch.chdir(checkout.path)
+    told = CliRunner().invoke(overnight, ["add", "Do it", "--verify", "   "])
+    assert str(told.exception) == "--verify: is empty: give the command that decides"
+
+
+def test_a_message_on_a_heading_of_the_state_file_keeps_it_as_it_is_written() -> None:
+    """It is shown, and forges nothing there; a line of another kind still cannot."""
+    assert safe("expected '## open'\n\x1b[31mx") == "expected '## open' [31mx"
