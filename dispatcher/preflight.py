@@ -27,7 +27,7 @@ from workers.model.catalog import price_of
 from workers.model.client import ModelClient
 from workers.tools.bash import describe
 from workers.verify import CANNOT_START, headline, run_stage
-from worktrees.process import Finished
+from worktrees.process import Finished, syntax_fault
 from worktrees.repository import Repository
 from worktrees.worktree import Worktree, Worktrees
 
@@ -180,6 +180,7 @@ class OnTheBase:
         commands = {command: ids for command, ids in verifies.items() if not self._is_known(tree, command)}
         if not commands:
             return Findings(None, ())
+        await asyncio.to_thread(_refuse_what_bash_cannot_read, commands)
         await asyncio.to_thread(self.worktrees.remove, _TREE)
         worktree = await asyncio.to_thread(self.worktrees.create, _TREE, base)
         try:
@@ -225,6 +226,20 @@ class OnTheBase:
             output=describe(done, self.config.verify.timeout)[-4000:],
             setup=self.config.setup.run or "",
         )
+
+
+def _refuse_what_bash_cannot_read(units: Mapping[str, list[str]]) -> None:
+    """Raise UnitFileError for verifies with a syntax error: on the base they would look red, as work not done is."""
+    faults = {command: syntax_fault(command) for command in units}
+    problems = [
+        UnitFileError(
+            f"bash cannot read this verify: {fault}", path=UNITS_PATH / f"{units[command][0]}.md", field="verify"
+        )
+        for command, fault in faults.items()
+        if fault is not None
+    ]
+    if problems:
+        raise UnitFileError.all_of(problems)
 
 
 def _refuse_those_that_cannot_start(found: Iterable[Verified], units: Mapping[str, list[str]]) -> None:

@@ -29,6 +29,7 @@ from worktrees.to_the_end import to_the_end
 CHUNK = 1 << 20
 CHUNKS_A_TURN = 16  # then the event loop has its turn
 KILL_SECONDS = 10.0
+SYNTAX_SECONDS = 10.0
 LONGEST_ARGUMENT = 100_000  # Linux refuses a single argument of 128 KiB
 
 # fmt: off
@@ -98,6 +99,22 @@ def base_environment(extra: Mapping[str, str] = NOTHING) -> dict[str, str]:
     """
     ours = {name: text for name, text in os.environ.items() if name in ALLOWED or name.startswith("LC_")}
     return {**ours, **ALWAYS, **extra}
+
+
+def syntax_fault(script: str) -> str | None:
+    """Return what bash says of a script that it cannot read, without running any of it; None for one that it can."""
+    done = subprocess.run(
+        ["bash", "-n"],
+        input=script,
+        env=base_environment({"LC_ALL": "C"}),
+        capture_output=True,
+        encoding="utf-8",
+        errors="replace",
+        check=False,
+        timeout=SYNTAX_SECONDS,
+    )
+    said = [line.removeprefix("bash: ") for line in done.stderr.splitlines() if "warning: here-document" not in line]
+    return None if done.returncode == 0 else "; ".join(said)
 
 
 async def run(command: Command) -> Finished:

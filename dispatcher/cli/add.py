@@ -13,6 +13,7 @@ from dispatcher.orders import verify_of
 from dispatcher.state import Bucket, is_unit_id
 from dispatcher.units import UnitFile, check_graph, dump, parse, slug
 from worktrees.files import create_atomic
+from worktrees.process import syntax_fault
 
 __all__ = ["command", "write_new"]
 
@@ -71,7 +72,9 @@ def _check_id(unit_id: str, taken: set[str]) -> None:
 def _checked(unit: UnitFile, here: Context) -> UnitFile:
     """Read the unit back as the next run will: whatever is wrong with it is said now."""
     checked = parse(dump(unit), Path(f"{unit.id}.md"))
-    verify_of(checked, here.config)
+    fault = syntax_fault(verify_of(checked, here.config))
+    if fault is not None:
+        raise BadInput(f"bash cannot read this verify: {fault}", field="--verify")
     check_graph({**here.units, checked.id: checked}, archived_units(here.repository.root))
     return checked
 

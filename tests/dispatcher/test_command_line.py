@@ -151,6 +151,14 @@ def test_a_verify_of_blanks_is_no_verify(checkout: Any, monkeypatch: pytest.Monk
     assert str(told.exception) == "--verify: is empty: give the command that decides"
 
 
+def test_a_verify_that_bash_cannot_read_is_refused(checkout: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When it is written down, not when an attempt has been paid for; no unit is made."""
+    monkeypatch.chdir(checkout.path)
+    told = CliRunner().invoke(overnight, ["add", "Do it", "--verify", "if then ("])
+    assert str(told.exception).startswith("--verify: bash cannot read this verify: line 1: syntax error near")
+    assert not list(checkout.path.glob(".overnight/units/*.md"))
+
+
 def test_a_message_on_a_heading_of_the_state_file_keeps_it_as_it_is_written() -> None:
     """It is shown, and forges nothing there; a line of another kind still cannot."""
     assert safe("expected '## open'\n\x1b[31mx") == "expected '## open' [31mx"

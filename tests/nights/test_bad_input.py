@@ -75,8 +75,9 @@ def test_a_state_file_that_cannot_be_read_is_kept_byte_for_byte(
         ("create-bar", "Bar, and nothing that decides.\n", ("create-bar.md", "verify")),
         ("create-bar", "---\nverify: 'true'\nverfy: x\n---\n\nBar.\n", ("create-bar.md:3", "verfy", "verify")),
         ("create-bar", "---\nverify: no-such-command-here\n---\n\nBar.\n", ("create-bar.md", "verify", "127")),
+        ("create-bar", "---\nverify: 'if then ('\n---\n\nBar.\n", ("create-bar.md", "verify", "syntax error near")),
     ],
-    ids=["after unknown", "bad id", "no verify", "unknown key", "verify cannot start"],
+    ids=["after unknown", "bad id", "no verify", "unknown key", "verify cannot start", "verify cannot be read"],
 )
 def test_a_unit_file_that_cannot_be_used_is_named(
     project: Project, name: str, text: str, words: tuple[str, ...]

@@ -17,7 +17,7 @@ import pytest
 from worktrees import containment, process
 from worktrees.containment import Wrapping, tagged, wrapping
 from worktrees.errors import StartError
-from worktrees.process import Command, Finished, base_environment, run, sweep
+from worktrees.process import Command, Finished, base_environment, run, sweep, syntax_fault
 
 MODES = ["namespace", "group"]
 
@@ -66,6 +66,25 @@ async def test_stdin_is_empty(tmp_path: Path, tag: str) -> None:
 async def test_undecodable_output_is_replaced(tmp_path: Path) -> None:
     """Bytes that are no UTF-8 do not fail the command."""
     assert (await bash(r"printf 'a\xffb'", tmp_path)).output == "a�b"
+
+
+@pytest.mark.parametrize("script", ["test -f x", "cat <<E\nhi", "exit 3", "for x in 1; do\n  echo $x\ndone", "é && ü"])
+def test_a_script_that_bash_can_read(script: str) -> None:
+    """Whatever it would do: none of it is done."""
+    assert syntax_fault(script) is None
+
+
+@pytest.mark.parametrize(
+    ("script", "said"),
+    [("if then (", "unexpected token `then'"), ("echo 'a", "unexpected EOF"), ("a=(1", "matching `)'")],
+)
+def test_a_script_that_bash_cannot_read(script: str, said: str, tmp_path: Path) -> None:
+    """What is wrong, with its line; nothing before it is run either."""
+    fault = syntax_fault(f"touch {tmp_path}/there\n{script}")
+    assert fault is not None
+    assert said in fault
+    assert fault.startswith("line 2")
+    assert not list(tmp_path.iterdir())
 
 
 async def test_a_background_process_with_the_pipe_open_does_not_hold_the_return(tmp_path: Path, tag: str) -> None:
