@@ -9,6 +9,7 @@ from night_stand import QUICK, Project, bash, makes, orders, plays, says, until
 from dispatcher.archive import ARCHIVE_PATH, archived_units
 from dispatcher.journal import StateCommitted
 from dispatcher.state import Bucket, render
+from workers.closed import packed
 
 MakeNight = Callable[..., Project]
 COMMIT = f"{QUICK}[state]\ncommit = true\n"
@@ -41,6 +42,8 @@ def test_a_night_that_passed_is_put_away_when_there_is_something_new(night: Make
     assert "    1 passed and merged" in text
     assert not (project.root / ".overnight/units/create-foo.md").exists()
     assert (project.root / ARCHIVE_PATH / "units" / first / "create-foo.md").exists()
+    log = project.home.session(first, "create-foo", 1)
+    assert (packed(log).exists(), log.exists()) == (True, False)
 
 
 def test_a_unit_after_an_archived_one_waits_until_the_base_holds_it(night: MakeNight) -> None:
