@@ -22,6 +22,10 @@ __all__ = [
 ]
 
 
+# What may stand between a turn's start and its end though nobody has said a word in it.
+_BESIDE = ev.Torn | ev.SessionFork | ev.AgentLoaded | ev.Unknown
+
+
 @dataclass(frozen=True, slots=True)
 class Fresh:
     """No turn yet: the goal is the first message."""
@@ -135,7 +139,7 @@ def _reported(history: Sequence[Any]) -> dict[str, Any] | None:
 
 
 def _progress(history: Sequence[Any]) -> Standing:
-    events = [event for event in history if not isinstance(event, ev.Torn | ev.SessionFork)]
+    events = [event for event in history if not isinstance(event, _BESIDE)]
     for index in range(len(events) - 1, -1, -1):
         match events[index]:
             case ev.VerifyResult() as result:

@@ -29,6 +29,7 @@ ASKING = ev.AssistantMessage(
 )
 PAUSE = ev.Pause(call_id="q", question="Which?")
 TORN = ev.Torn(offset=1, bytes=1, file="f")
+LOADED = ev.AgentLoaded(name="coder", model="m", effort="high", system=[], tools=[])
 
 BEGUN = [START, CLAIM, ev.TurnStart(turn=1), GOAL, STEP]
 COMPLETED = [*BEGUN, DONE, ev.StepEnd(step=1), ev.TurnEnd(turn=1, reason="completed")]
@@ -80,7 +81,7 @@ def test_a_turn_that_was_cut_off_goes_on() -> None:
         assert standing([*history, *interrupted_turn_closers(history)], ()) == Interrupted()
 
 
-@pytest.mark.parametrize("torn", [[], [TORN]])
+@pytest.mark.parametrize("torn", [[], [TORN], [LOADED], [LOADED, TORN], [ev.Unknown(name="x/y", payload={})]])
 def test_a_turn_without_its_message_never_was(torn: list[Any]) -> None:
     """A turn cut off before its message was stored does not swallow it: the goal, or verify's output, is still due."""
     first = [START, CLAIM, ev.TurnStart(turn=1), *torn]

@@ -38,7 +38,7 @@ def unseen(history: Sequence[Any]) -> frozenset[int]:
     """
     last = next((at for at in range(len(history) - 1, -1, -1) if _is_compaction(history[at])), 0)
     answered = next((at for at in range(last - 1, -1, -1) if isinstance(history[at], ev.AssistantMessage)), 0)
-    gone = [at for at in range(last) if isinstance(history[at], _ON_THE_SURFACE)]
+    gone = [at for at in range(last) if isinstance(history[at], _ON_THE_SURFACE) and not _is_refused(history[at])]
     first = next((at for at in gone if isinstance(history[at], ev.UserMessage)), None)
     heard = {at for at in gone if at < answered or not isinstance(history[at], ev.UserMessage)}
     return frozenset(heard) - {first}
@@ -46,6 +46,10 @@ def unseen(history: Sequence[Any]) -> frozenset[int]:
 
 def _is_compaction(event: Any) -> bool:
     return isinstance(event, ev.Compaction) and not event.refused
+
+
+def _is_refused(event: Any) -> bool:
+    return isinstance(event, ev.Compaction) and bool(event.refused)  # a summary that the model never saw
 
 
 def lines_of(history: Iterable[Any]) -> Iterator[str]:

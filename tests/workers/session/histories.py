@@ -1,6 +1,6 @@
-"""Histories as the turn loop leaves them, made up by hypothesis from a small model of the loop.
+"""Plain histories as the turn loop leaves them, made up by hypothesis; `tales` has those with everything in them.
 
-Their thinking is signed as the rehearsal server signs it, so its rules can judge what is derived from them.
+What is derived from either is judged by the rehearsal server's rules.
 """
 
 from decimal import Decimal
@@ -9,11 +9,11 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from workers.rehearsal import rules, seal
+from workers.rehearsal import rules
 from workers.rehearsal.history import build
 from workers.rehearsal.models import BUILT_IN_MODELS
 from workers.session import events as ev
-from workers.session.repair import forked_turn_closers, interrupted_turn_closers
+from workers.session.repair import interrupted_turn_closers
 from workers.session.surface import request, surface
 
 START = ev.SessionStart(
@@ -26,7 +26,6 @@ START = ev.SessionStart(
     system=[{"type": "text", "text": "Work."}],
     tools=[{"name": name, "input_schema": {"type": "object"}} for name in ("bash", "ask")],
 )
-MODEL = BUILT_IN_MODELS["claude-sonnet-5-5"]
 SECRET = "sssh"  # what no transcript may say
 ENDINGS = ("completed", "aborted", "blocked", "error", "max-tokens", "something-new")
 STEPS = ("tools", "tools", "tools", "question", "rejected", "paused", "empty", "last", "cut", "failed")
@@ -49,11 +48,10 @@ def step_start(step: int) -> ev.StepStart:
 
 
 class Teller:
-    """Tells one session, step by step, as `draw` decides; a `rich` one with thinking, compactions and forks."""
+    """Tells one session, step by step, as `draw` decides."""
 
-    def __init__(self, draw: Any, *, rich: bool = False) -> None:
+    def __init__(self, draw: Any) -> None:
         self.draw = draw
-        self.rich = rich
         self.told: list[Any] = [START, ev.Claim(epoch=1, holder="h")]
         self.turn = 0
         self.steps = count(1)
@@ -61,38 +59,16 @@ class Teller:
         self.epochs = count(2)
 
     def tell(self, turns: int = 3) -> list[Any]:
-        for _ in range(self.draw(st.integers(int(self.rich), turns))):
+        for _ in range(self.draw(st.integers(0, turns))):
             if not self.one_turn():
                 break
-            if self.rich and self.draw(st.integers(0, 2)) == 0:
-                self.fork()
         return self.told
-
-    def fork(self) -> None:
-        """Go on from a prefix, as another attempt."""
-        at = self.draw(st.integers(1, len(self.told)))
-        prefix = [event for event in self.told[:at] if not isinstance(event, ev.Claim)]
-        self.told = [*prefix, ev.SessionFork(source=1, at=at, attempt=2), *forked_turn_closers(prefix)]
-        self.told.append(ev.Claim(epoch=next(self.epochs), holder="h"))
-
-    def compact(self) -> None:
-        if self.rich and self.draw(st.integers(0, 3)) == 0 and surface(self.told).messages:
-            self.told.append(ev.Compaction(summary="So far so good.", steps=1))
-
-    def thinks(self) -> list[dict[str, Any]]:
-        if not self.rich or not self.draw(st.booleans()):
-            return []
-        before = build(body(self.told)).digest
-        return [{"type": "thinking", "thinking": SECRET, "signature": seal.sign(SECRET, before)}]
 
     def one_turn(self) -> bool:
         """Tell a turn; False when it is suspended and nobody answers."""
         self.turn += 1
         self.told += [ev.TurnStart(turn=self.turn), user(f"turn {self.turn}")]
-        for _ in range(self.draw(st.integers(2 if self.rich else 0, 4))):
-            self.compact()
-            if self.rich and self.draw(st.integers(0, 3)) == 0:
-                self.told.append(ev.Unknown(name="moon/phase", payload={"full": True, "version": 3}))
+        for _ in range(self.draw(st.integers(0, 4))):
             kind = self.draw(st.sampled_from(STEPS))
             step = next(self.steps)
             self.told.append(step_start(step))
@@ -103,7 +79,7 @@ class Teller:
                 break
             if kind in ("last", "cut"):
                 self.told += [
-                    says(*self.thinks(), {"type": "text", "text": "Done."}, stop="end_turn"),
+                    says({"type": "text", "text": "Done."}, stop="end_turn"),
                     ev.StepEnd(step=step),
                 ]
                 break
@@ -111,7 +87,6 @@ class Teller:
                 self.plain(kind, step)
         if self.draw(st.booleans()):
             self.told.append(ev.TurnEnd(turn=self.turn, reason=self.draw(st.sampled_from(ENDINGS))))
-            self.compact()
         else:
             self.crash()
         return not is_suspended(self.told)  # cut off just behind its question
@@ -131,9 +106,9 @@ class Teller:
         self.told.append(ev.StepEnd(step=step))
 
     def asked(self, *more: str) -> list[str]:
-        names = [f"c{next(self.ids)}" for _ in range(self.draw(st.integers(1, 3 if self.rich else 12)))]
+        names = [f"c{next(self.ids)}" for _ in range(self.draw(st.integers(1, 12)))]
         words = [{"type": "text", "text": "Now."}] if self.draw(st.booleans()) else []
-        self.told.append(says(*self.thinks(), *words, *(calls(name) for name in [*more, *names])))
+        self.told.append(says(*words, *(calls(name) for name in [*more, *names])))
         return names
 
     def question(self, step: int) -> bool:
@@ -166,17 +141,16 @@ def histories(draw: Any) -> list[Any]:
     return Teller(draw).tell()
 
 
-@st.composite
-def tales(draw: Any, turns: int = 2) -> list[Any]:
-    """Whole logs with everything in them: signed thinking, compactions and forks too."""
-    return Teller(draw, rich=True).tell(turns)
+def model_of(history: list[Any]) -> str:
+    """Return the model that is in force at the end of a history."""
+    return [event.model for event in history if isinstance(event, ev.SessionStart | ev.AgentLoaded)][-1]
 
 
 def body(history: list[Any]) -> dict[str, Any]:
     """Return the request that a history gives, as it would be sent."""
     made = request(surface(history))
     return {
-        "model": START.model,
+        "model": model_of(history),
         "max_tokens": 128_000,
         "stream": True,
         "thinking": {"type": "adaptive"},
@@ -189,7 +163,7 @@ def body(history: list[Any]) -> dict[str, Any]:
 def refusal(history: list[Any]) -> Any:
     """Return what the rehearsal server's rules say against the request that a history gives; None: accepted."""
     asked = body(history)
-    return rules.shape(asked, BUILT_IN_MODELS) or rules.content(asked, build(asked), MODEL)
+    return rules.shape(asked, BUILT_IN_MODELS) or rules.content(asked, build(asked), BUILT_IN_MODELS[asked["model"]])
 
 
 def gone_on(history: list[Any]) -> list[Any]:
@@ -201,6 +175,11 @@ def gone_on(history: list[Any]) -> list[Any]:
 
 
 def is_suspended(history: list[Any]) -> bool:
-    """Say whether a question waits for its answer."""
-    answered = {event.call_id for event in history if isinstance(event, ev.ToolResult)}
-    return any(isinstance(event, ev.Pause) and event.call_id not in answered for event in history)
+    """Say whether a question or an approval waits for its answer: a call that was let run waits no more."""
+    waiting: set[str] = set()
+    for event in history:
+        if isinstance(event, ev.Pause):
+            waiting.add(event.call_id)
+        elif isinstance(event, ev.ToolCall | ev.ToolResult):
+            waiting.discard(event.call_id)
+    return bool(waiting)

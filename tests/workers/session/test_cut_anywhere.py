@@ -1,17 +1,20 @@
 """Whatever happened in a session and wherever its log was cut off: it loads, it can be repaired, and it goes on."""
 
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
-from histories import SECRET, gone_on, is_suspended, refusal, tales
+from histories import SECRET, START, gone_on, is_suspended, refusal
 from hypothesis import HealthCheck, given, settings
+from tales import SUMMARY, tales
 
 from workers.log import Log, Record, encode, parse, read
+from workers.resume import Suspended, standing
 from workers.session import events as ev
 from workers.session.repair import interrupted_turn_closers
 from workers.session.session import Session, load_events, read_session
-from workers.session.surface import surface
+from workers.session.surface import IMAGES_GONE, surface
 from workers.session.transcript import lines_of_event, unseen
 
 SLOW = (HealthCheck.too_slow, HealthCheck.data_too_large)
@@ -102,25 +105,112 @@ def test_the_owner_writes_the_repair(told: list[Any], tmp_path_factory: pytest.T
         again.close()
 
 
+def without_thinking(messages: list[Any]) -> list[Any]:
+    kept = [{**m, "content": [b for b in m["content"] if "thinking" not in b["type"]]} for m in messages]
+    return [message for message in kept if message["content"]]
+
+
+def results_with_images(messages: list[Any]) -> list[Any]:
+    return [b for m in messages for b in m["content"] if b["type"] == "tool_result" and "'image'" in str(b["content"])]
+
+
+def without_images(messages: list[Any], gone: list[Any]) -> list[Any]:
+    """Messages with a note in place of each image of the results that are `gone`."""
+    made = json.loads(json.dumps(messages))
+    for block in (block for message in made for block in message["content"] if block in gone):
+        block["content"] = [
+            {"type": "text", "text": IMAGES_GONE} if p["type"] == "image" else p for p in block["content"]
+        ]
+    return made
+
+
+def trimmed(messages: list[Any], event: ev.ToolResult) -> list[Any]:
+    """Messages whose last one, an answer that was not sent yet, has the call's arguments shortened."""
+    *sent, last = messages
+    content = [{**b, "input": event.trimmed} if b.get("id") == event.call_id else b for b in last["content"]]
+    return [*sent, {**last, "content": content}]
+
+
 @SOME
 @given(tales())
-def test_only_a_compaction_rewrites_what_was_sent(told: list[Any]) -> None:
-    """Every event leaves the messages before it as they are, except a compaction: it begins them anew, and short.
+def test_what_rewrites_what_was_sent(told: list[Any]) -> None:
+    """Every event leaves the messages before it as they are, except four.
 
-    What the model has not answered yet stays behind its summary.
+    A compaction begins them anew, and short: what the model has not answered yet stays behind its summary. Dropped
+    images and another head take the thinking away, and nothing else that they do not say. Trimmed arguments change the
+    answer that is yet to be sent.
     """
-    before: list[Any] = []
+    before, head = surface([]), (START.system, START.tools, START.model)
     for cut in range(1, len(told) + 1):
-        now = surface(told[:cut]).messages
-        if isinstance(told[cut - 1], ev.Compaction):
-            answers = [at for at, event in enumerate(told[:cut]) if isinstance(event, ev.AssistantMessage)]
-            unheard = [event.content for event in told[max([0, *answers]) : cut] if isinstance(event, ev.UserMessage)]
-            assert [message["content"] for message in now[1:]] == unheard[len(answers) == 0 :]
-            assert now[0]["content"][:-1] == next(e.content for e in told if isinstance(e, ev.UserMessage))
-            assert "So far so good." in now[0]["content"][-1]["text"]
-        else:
-            assert now[: len(before)] == before
+        now, was = surface(told[:cut]), before.messages
+        match told[cut - 1]:
+            case ev.Compaction(refused=""):
+                is_compacted(told[:cut], now.messages)
+            case ev.ImagesDropped():
+                assert now.messages == without_images(without_thinking(was), results_with_images(was)[:-1])
+            case ev.AgentLoaded() as loaded if (loaded.system, loaded.tools, loaded.model) != head:
+                head = (loaded.system, loaded.tools, loaded.model)
+                assert now.messages == without_thinking(was)
+            case ev.ToolResult(trimmed=dict()) as result:
+                shorter = trimmed(was, result)
+                assert now.messages[: len(was)] == shorter != was
+            case _:
+                assert now.messages[: len(was)] == was
+        assert (now.system, now.tools) == head[:2]
         before = now
+
+
+def is_compacted(told: list[Any], now: list[Any]) -> None:
+    answers = [at for at, event in enumerate(told) if isinstance(event, ev.AssistantMessage)]
+    unheard = [event.content for event in told[max([0, *answers]) :] if isinstance(event, ev.UserMessage)]
+    assert [message["content"] for message in now[1:]] == unheard[len(answers) == 0 :]
+    assert now[0]["content"][:-1] == next(e.content for e in told if isinstance(e, ev.UserMessage))
+    assert SUMMARY in now[0]["content"][-1]["text"]
+
+
+@SOME
+@given(tales())
+def test_a_request_extends_the_last_one(told: list[Any]) -> None:
+    """Of the requests themselves: each has the last one's messages in front, until one of three events stands between.
+
+    A compaction, dropped images, another head: trimmed arguments are none of them, they were not sent before.
+    """
+    view, sent = surface([]), []
+    for event in told:
+        view.add(event)
+        match event:
+            case ev.Compaction() | ev.ImagesDropped() | ev.AgentLoaded():
+                sent = []
+            case ev.StepStart():
+                assert view.messages[: len(sent)] == sent
+                sent = list(view.messages)
+
+
+@SOME
+@given(tales())
+def test_what_was_approved_ran_once(told: list[Any]) -> None:
+    """Wherever it is cut off, no call starts twice, none that waits has started, and none that was denied ever does."""
+    started = [event.call_id for event in told if isinstance(event, ev.ToolCall)]
+    assert len(started) == len(set(started))
+    denied = {event.call_id for event in told if isinstance(event, ev.Resume) and event.approved is False}
+    assert not denied & set(started)
+    for cut in range(1, len(told) + 1):
+        where = standing([*told[:cut], *interrupted_turn_closers(told[:cut])], ())
+        if isinstance(where, Suspended):
+            assert where.pause.call_id not in {event.call_id for event in told[:cut] if isinstance(event, ev.ToolCall)}
+
+
+def test_a_tale_has_everything() -> None:
+    """No event type is left out of what is tried above: one that is added must be told too."""
+    found: set[type] = set()
+
+    @settings(SOME, max_examples=100, derandomize=True, database=None)
+    @given(tales())
+    def look(told: list[Any]) -> None:
+        found.update(map(type, told))
+
+    look()
+    assert found == {*get_args(get_args(ev.Event)[0]), ev.Unknown}
 
 
 @SOME
@@ -147,8 +237,9 @@ def test_what_is_marked_is_what_the_model_cannot_see(told: list[Any]) -> None:
                 ids = [block["id"] for block in event.content if block["type"] == "tool_use"]
                 if ids:
                     assert all((f"'id': '{name}'" in seen) == (seq not in gone) for name in ids)
-            case ev.Compaction():
-                assert (seq in gone) == any(isinstance(later, ev.Compaction) for later in told[seq + 1 :])
+            case ev.Compaction(refused=""):
+                later = [event for event in told[seq + 1 :] if isinstance(event, ev.Compaction) and not event.refused]
+                assert (seq in gone) == bool(later)
             case ev.UserMessage() | ev.ToolResult():
                 pass
             case _:

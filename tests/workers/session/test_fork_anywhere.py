@@ -4,8 +4,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from histories import gone_on, refusal, tales
+from histories import gone_on, refusal
 from hypothesis import HealthCheck, given, settings
+from tales import tales
 
 from workers.errors import LogError
 from workers.log import Log
@@ -39,7 +40,7 @@ def test_at_every_boundary(told: list[Any], tmp_path_factory: pytest.TempPathFac
         target._log.flush()
         target.close()
         forked = read_session(target.path)
-        kept = [event for event in told[:at] if not isinstance(event, ev.Claim)]
+        kept = [event for event in told[:at] if not isinstance(event, ev.Claim | ev.Torn)]
         assert forked[: len(kept)] == kept
         assert forked[len(kept)] == ev.SessionFork(source=1, at=at, attempt=2)
         closers = forked[len(kept) + 1 :]

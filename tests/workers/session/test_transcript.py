@@ -65,10 +65,11 @@ def test_what_the_loop_adds() -> None:
 
 
 def test_a_refused_summary_takes_nothing_away() -> None:
-    """Only a summary that stands in for something marks what is above it."""
+    """Only a summary that stands in for something marks what is above it; one that nobody saw is not marked itself."""
     told = [START, user("go"), says(calls("a")), ev.ToolResult(call_id="a", content="ok")]
     assert unseen([*told, ev.Compaction(summary="s", steps=1, refused="too long")]) == frozenset()
     assert unseen([*told, ev.Compaction(summary="s", steps=1)]) == {2, 3}
+    assert unseen([*told, ev.Compaction(summary="s", steps=1, refused="too long"), SUMMARY]) == {2, 3}
 
 
 def test_text_beside_calls_stays_apart() -> None:
