@@ -319,9 +319,13 @@ class PolicyConfig(_Section):
 
 
 class EngineConfig(_Section):
-    """Redis and the pace of the leases: seconds, beats, seconds (protocol, rules 8-10)."""
+    """Redis, worker processes (None: about one a core), and the pace of the leases (protocol, rules 8-10).
+
+    `beat` and `fence` in seconds, `lost_after` in beats.
+    """
 
     broker: str | None = None
+    processes: Annotated[int, Field(ge=1, le=64, strict=True)] | None = None
     beat: Seconds = 1.0
     lost_after: Annotated[int, Field(ge=3, le=10_000, strict=True)] = 10
     fence: Seconds = 5.0
@@ -543,6 +547,7 @@ _TEMPLATE = """\
 
 [engine]
 # broker = "redis://localhost:6379/0"          # example: else a private Redis is started
+# processes = 2                                # example: that share the slots, else about one a core, at most 8
 # beat = "1s"                     # how often a worker says that it lives
 # lost_after = 10                 # beats without a sign of life
 # fence = "5s"                    # a worker without a confirmed beat for so long pauses

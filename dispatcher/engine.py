@@ -128,7 +128,7 @@ class Engine:
         await self._wait_for_redis()
         if self.flower:
             await self._start_flower()
-        for number, slots in enumerate(_shares(self.slots, _processes(self.slots)), 1):
+        for number, slots in enumerate(_shares(self.slots, _processes(self.slots, self.config.processes)), 1):
             self._spawn(f"worker{number}", self._worker_argv(number, slots), self._worker_env())
 
     def reap(self) -> list[str]:
@@ -291,9 +291,9 @@ def _celery() -> list[str]:
     return [sys.executable, "-P", "-m", "celery", "-A", "workers.app"]
 
 
-def _processes(slots: int) -> int:
+def _processes(slots: int, wanted: int | None = None) -> int:
     """About one a core: both are used, and a crash takes down only its share (facts: Celery)."""
-    return max(1, min(slots, os.cpu_count() or 1, 8))
+    return max(1, min(slots, wanted or min(os.cpu_count() or 1, 8)))
 
 
 def _shares(slots: int, processes: int) -> list[int]:

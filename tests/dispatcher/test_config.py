@@ -89,6 +89,7 @@ def test_the_config_of_the_design_is_read(tmp_path: Path) -> None:
         ("[limits]\nuntil = '25:00'", 2, "limits.until", '"07:00"'),
         ("[engine]\nbroker = 'amqp://user:secret@host'", 2, "engine.broker", "redis://"),
         ("[engine]\nbroker = 'redis:///0'", 2, "engine.broker", "redis://"),
+        ("[engine]\nprocesses = 0", 2, "engine.processes", "is at least 1"),
         ("[engine]\nfence = 9", 1, "engine", "between 2 (2 beats) and 5"),
         ("[engine]\nfence = 1", 1, "engine", "between 2 (2 beats) and 5"),
         ("base = '--upload-pack=x'", 1, "base", "no '-' at the start"),

@@ -221,8 +221,10 @@ def test_which_redis_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_slots_are_shared_among_processes() -> None:
     """None is lost, none is doubled, and no process is without one."""
     for slots in range(1, 40):
-        shares = engine_module._shares(slots, engine_module._processes(slots))
-        assert sum(shares) == slots
-        assert min(shares) >= 1
+        for wanted in (None, 1, 5):
+            shares = engine_module._shares(slots, engine_module._processes(slots, wanted))
+            assert sum(shares) == slots
+            assert min(shares) >= 1
+            assert wanted is None or len(shares) == min(slots, wanted)
     assert worker_command("w1@%h", 3)[-1] == "WARNING"
     assert "3" in worker_command("w1@%h", 3)

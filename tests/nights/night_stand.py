@@ -26,8 +26,10 @@ INJECTED = Path(__file__).with_name("injected")
 PATIENCE = 120.0
 """Seconds until a run that should have ended is a failure: far more than it takes, machines are noisy."""
 
-QUICK = "[engine]\nbeat = 0.2\nlost_after = 15\nfence = 1\n"
-"""Losses are noticed after three seconds instead of ten."""
+SHARED = "[engine]\nbeat = 0.2\nlost_after = 15\nfence = 1\n"
+"""Losses are noticed after three seconds instead of ten; the slots are shared among as many processes as usual."""
+QUICK = f"{SHARED}processes = 1\n"
+"""The same with one worker process, for nights in which nobody dies: another one takes two seconds of CPU to start."""
 
 NAMES = ("create-foo", "create-bar", "create-baz", "create-qux", "create-quux")
 _OURS = ("GIT_", "ANTHROPIC_", "OVERNIGHT_", "XDG_")

@@ -25,7 +25,7 @@ from typing import Any
 import pytest
 import redis
 from night_stand import (
-    QUICK,
+    SHARED,
     Ended,
     Project,
     bash,
@@ -48,7 +48,7 @@ MakeNight = Callable[..., Project]
 SECONDS = 60.0
 EDIT_EVERY = 0.2
 STOPPED_SECONDS = 4.5
-"""Longer than the three seconds after which `QUICK` takes a silent holder for lost."""
+"""Longer than the three seconds after which `SHARED` takes a silent holder for lost."""
 
 FIRST = ("create-foo", "create-bar", "create-baz", "learn-qux", "fail-quux")
 TYPED = tuple(f"typed-n{number}" for number in range(200))
@@ -58,7 +58,7 @@ SCRIPT = {
     "learn-qux": [bash("ls"), says("Done.", latency=0.2), bash("echo made > qux.txt"), says("Now it is.")],
     "fail-quux": [bash("ls", latency=0.2), says("I cannot.")],
 }
-CONFIG = f'{QUICK}[verify]\nrun = "ls *.txt"\n[limits]\nattempts = 2\nrounds = 2\n'
+CONFIG = f'{SHARED}[verify]\nrun = "ls *.txt"\n[limits]\nattempts = 2\nrounds = 2\n'
 
 
 @dataclass

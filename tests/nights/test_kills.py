@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from night_stand import (
     NAMES,
+    SHARED,
     Project,
     Sampler,
     answers_of,
@@ -38,7 +39,7 @@ PER_NIGHT = 5
 def five_slow_units(night: MakeNight) -> Project:
     """A night of fifty model calls, each of which takes a moment: more than the kills of one night leave time for."""
     slow: dict[str, Any] = {name: makes(made_by(name), looks=8, latency=0.15) for name in NAMES}
-    project = night(plays(slow))
+    project = night(plays(slow), config=SHARED)
     for name in NAMES:
         project.unit(name)
     project.queue(*NAMES)

@@ -6,14 +6,14 @@ import os
 import signal
 from collections.abc import Callable
 
-from night_stand import NAMES, Project, asked_again, bash, check_night, made_by, makes, orders, plays, until
+from night_stand import NAMES, SHARED, Project, asked_again, bash, check_night, made_by, makes, orders, plays, until
 
 MakeNight = Callable[..., Project]
 
 
 def test_a_redis_that_dies_in_mid_run_comes_back_and_nothing_happened(night: MakeNight, tmp_path: object) -> None:
     """SIGKILL twice: everybody waits, nobody aborts, no call is asked again, no attempt is spent."""
-    project = night(plays({name: makes(made_by(name), looks=4, latency=0.2) for name in NAMES}))
+    project = night(plays({name: makes(made_by(name), looks=4, latency=0.2) for name in NAMES}), config=SHARED)
     for name in NAMES:
         project.unit(name)
     run = project.start("run", "-j", "3")

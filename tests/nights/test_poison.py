@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from night_stand import QUICK, Project, bash, check_night, made_by, plays, says
+from night_stand import SHARED, Project, bash, check_night, made_by, plays, says
 
 from dispatcher.decide import LOSSES_UNTIL_ALONE, MOST_LOSSES
 from dispatcher.journal import Lost, Ordered, Reported
@@ -91,7 +91,7 @@ def test_a_unit_whose_worker_is_killed_every_time_is_blocked(night: MakeNight) -
 def test_a_unit_that_gets_a_little_further_each_time_is_blocked_too(night: MakeNight) -> None:
     """Progress does not make it immortal; where it may, it runs alone."""
     steps = [step for _ in range(12) for step in (bash("true"), bash("true"), bash("sleep 0.5"), bash("kill -9 $PPID"))]
-    project = poisoned(night, steps, config=QUICK)
+    project = poisoned(night, steps, config=SHARED)
 
     ended = project.overnight("run", "-j", "4")
 
