@@ -18,7 +18,7 @@ from dispatcher.errors import BadInput
 from dispatcher.home import Home
 from dispatcher.journal import Archived, RunStarted, read_journal
 from dispatcher.ledger import Ledger
-from dispatcher.opening import STATE_PATH, read_state, refuse_lost
+from dispatcher.opening import ARCHIVE_PATH, STATE_PATH, read_state, refuse_lost
 from dispatcher.shown.morning import as_facts, as_text
 from dispatcher.state import Bucket, State, parse, render
 from dispatcher.train import merged_ref
@@ -38,8 +38,6 @@ __all__ = [
     "text_of",
 ]
 
-ARCHIVE_PATH = Path(".overnight/archive")
-"""Relative to the checkout."""
 
 _COMMIT = re.compile(r"- (?P<id>[a-z0-9][a-z0-9-]{0,59})  (?P<commit>[0-9a-f]{40}(?:[0-9a-f]{24})?|waived)")
 _COMMITS = "## commits"

@@ -1,6 +1,7 @@
 """What every command needs first: the repository around the working directory, its home and its config."""
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -134,7 +135,9 @@ class LastWritten(Context):
 
     @cached_property
     def state(self) -> State:
-        """The last revision that the journal of this checkout's night holds; no unit where there is no night."""
+        """The state file, where a unit file is to blame; else the last revision that this checkout's journal holds."""
+        with suppress(BadInput):
+            return super().state
         night = going_on(self.repository.root, self.home)
         ledger = Ledger().extend(entry for _, entry in read_journal(self.home.journal(night))) if night else Ledger()
         return parse(ledger.texts[ledger.rev]) if ledger.rev else State(self.repository.root.name)

@@ -17,9 +17,10 @@ from worktrees.errors import RepositoryError
 from worktrees.files import write_atomic
 from worktrees.repository import Repository
 
-__all__ = ["STATE_PATH", "Opened", "going_on", "look", "open_night", "read_state", "refuse_lost"]
+__all__ = ["ARCHIVE_PATH", "STATE_PATH", "Opened", "going_on", "look", "open_night", "read_state", "refuse_lost"]
 
 STATE_PATH = Path(".overnight/state.md")
+ARCHIVE_PATH = Path(".overnight/archive")
 """Relative to the checkout."""
 
 
@@ -40,7 +41,7 @@ def read_state(root: Path) -> State | None:
 def look(repository: Repository, home: Home, config: Config) -> State:
     """Return the state that a run begins with, and change nothing.
 
-    Raises StateFileError (unreadable, gone, of a night whose journal is not here), BadInput, or EngineError.
+    Raises StateFileError (unreadable, gone, of a night whose journal is not here), BadInput (no such base),
     EngineError.
     """
     path = repository.root / STATE_PATH
@@ -62,34 +63,39 @@ def going_on(root: Path, home: Home, named: str = "") -> str:
     """Return the night that a checkout's state file has to be of, where that is not the night that it has `named`.
 
     That is the checkout's newest one, where a run took place in it and it was not archived; "": none is. A night in
-    which no run began holds nothing, and those of another checkout have a state file of their own. Raises EngineError
-    for a journal that cannot be read.
+    which no run began holds nothing, and those of another checkout have a state file of their own: their journals, and
+    those of nights that are in the archive, are not even read. Raises EngineError for a journal that cannot be read.
     """
-    nights = {night: home.journal(night) for night in home.all_nights() if home.journal(night).exists()}
-    for night in sorted(nights, key=lambda one: _began(nights[one]), reverse=True):
+    nights = {night: _first_line(home.journal(night)) for night in home.all_nights() if home.journal(night).exists()}
+    for night in sorted(nights, key=lambda one: nights[one].began, reverse=True):
         if night == named:
             return ""
-        entries = [entry for _, entry in read_journal(nights[night])]
-        if _is_of(root, entries) and any(isinstance(entry, RunStarted) for entry in entries):
+        if nights[night].checkout not in ("", str(root)):
+            continue
+        if (root / ARCHIVE_PATH / f"{night}.md").exists():
+            return ""
+        entries = [entry for _, entry in read_journal(home.journal(night))]
+        if any(isinstance(entry, RunStarted) for entry in entries):
             return "" if any(isinstance(entry, Archived) for entry in entries) else night
     return ""
 
 
-def _began(journal: Path) -> datetime:
-    """Return when a night began; of a journal whose first line cannot be read, when it was last written."""
+@dataclass(frozen=True, slots=True)
+class _FirstLine:
+    """What a journal's first line says: when the night began, and whose it is ("": older ones do not say)."""
+
+    began: datetime
+    checkout: str
+
+
+def _first_line(journal: Path) -> _FirstLine:
+    """Read a journal's first line; where it cannot be read, the night began when the journal was last written."""
     try:
         with journal.open("rb") as file:
-            return datetime.fromisoformat(decode(file.readline().rstrip(b"\n")).time)
+            first = decode(file.readline().rstrip(b"\n"))
+        return _FirstLine(datetime.fromisoformat(first.time), str(first.data.get("checkout", "")))
     except (ValueError, KeyError, TypeError):
-        return datetime.fromtimestamp(journal.stat().st_mtime, UTC)
-
-
-def _is_of(root: Path, entries: list[object]) -> bool:
-    """Tell whether a night is a checkout's: older journals do not say whose, and one may have been moved."""
-    if not entries or not isinstance(entries[0], NightStarted):
-        return False
-    whose = entries[0].checkout
-    return whose in ("", str(root)) or not Path(whose).exists()
+        return _FirstLine(datetime.fromtimestamp(journal.stat().st_mtime, UTC), "")
 
 
 def refuse_lost(root: Path, home: Home, found: State | None) -> None:

@@ -9,6 +9,7 @@ import shlex
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from dispatcher import dropbox
 from dispatcher.agents import check_agents, faults_of
 from dispatcher.config import CONFIG_PATH, Config
 from dispatcher.engine import redis_executable
@@ -86,7 +87,11 @@ async def check_before_waiting(repository: Repository, home: Home, config: Confi
     check_written(roster, repository)
     state = look(repository, home, config)
     journal = read_journal(home.journal(state.night)) if state.night else []
-    roster.refuse_unworkable(state, Ledger().extend(entry for _, entry in journal))
+    ledger = Ledger().extend(entry for _, entry in journal)
+    waiting = {one.unit for one in dropbox.peek(home.dropbox) if isinstance(one, dropbox.Cancel)}
+    faults = [fault for unit, fault in roster.unworkable(state, ledger).items() if unit not in waiting]
+    if faults:
+        raise BadInput.all_of(faults)
     if config.engine.broker is None:
         redis_executable()
     await check_work(repository, roster, state, config)
@@ -233,7 +238,9 @@ def _refuse_what_bash_cannot_read(units: Mapping[str, list[str]]) -> None:
     faults = {command: syntax_fault(command) for command in units}
     problems = [
         UnitFileError(
-            f"bash cannot read this verify: {fault}", path=UNITS_PATH / f"{units[command][0]}.md", field="verify"
+            f"bash cannot read this verify, of the unit or of [verify] run in the config: {fault}",
+            path=UNITS_PATH / f"{units[command][0]}.md",
+            field="verify",
         )
         for command, fault in faults.items()
         if fault is not None

@@ -314,6 +314,7 @@ class _Attempt:
                 await self._keep()  # the answer may come on another day, to another tree
                 return self._report("block", pause=ended.pause, pause_seq=ended.pause_seq)
             case "max-tokens" if ended.facts.get("error") == WINDOW_FULL:
+                await self._keep()
                 return self._report("block", note=_WINDOW_FULL)
             case "max-tokens" if self._rounds_used() < self.order.rounds:
                 return prompt.cut_short()
@@ -342,6 +343,7 @@ class _Attempt:
         cause, message = str(ended.facts.get("cause", "")), str(ended.facts.get("message", ended.reason))
         if cause in _RELEASES:
             return await self._let_go(_RELEASES[cause], message)
+        await self._keep()
         if ended.reason == "blocked":
             why = ended.facts.get("details", {}).get("explanation") or ended.facts.get("details", {}).get("category")
             return self._report("block", note=f"the model refused to go on{f': {why}' if why else ''}")

@@ -7,7 +7,8 @@ import gzip
 import zlib
 from pathlib import Path
 
-from worktrees.files import write_atomic
+from worktrees.errors import LockBusy
+from worktrees.files import FileLock, write_atomic
 
 from .errors import LogError
 from .log import Contents, only_growing, parse, read, unsure
@@ -49,10 +50,23 @@ def read_either(path: Path) -> Contents:
 def compress(path: Path) -> int:
     """Replace a whole log by its archive and return the bytes that this saved; doing it twice changes nothing.
 
-    Raises LogError (LogCorrupt, or a torn tail): what cannot be read is not touched. DiskError, OSError.
+    Raises LogError (LogCorrupt, a torn tail, or somebody writes it): what cannot be read is not touched. DiskError,
+    OSError.
     """
     if not path.exists():
         return 0
+    lock = FileLock(path.with_suffix(".lock"))  # a writer that was taken for dead may still hold it
+    try:
+        lock.acquire("compressing")
+    except LockBusy as busy:
+        raise LogError(path, f"is being written by {busy.holder}, so it is left as it is") from busy
+    try:
+        return _compress(path)
+    finally:
+        lock.release()
+
+
+def _compress(path: Path) -> int:
     if read(path).tail:
         raise LogError(path, "has a torn tail, so it is left as it is")
     data = path.read_bytes()

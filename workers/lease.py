@@ -297,4 +297,6 @@ class WishListener:
             ears.subscribe(_WISHES)
             while not self._stop.is_set():
                 if ears.get_message(timeout=_SLICE_SECONDS) is not None:
+                    while ears.get_message() is not None:
+                        pass  # whoever is heard at once with others is answered with them
                     self._heard()

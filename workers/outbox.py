@@ -125,7 +125,7 @@ class Courier:
         self._thread.join(timeout=10)
 
     def carry(self, outbox: Outbox, report: Report) -> None:
-        """Take on a report that is durable already."""
+        """Take on a report; only what the outbox holds outlives this process."""
         self._load[report.task_id] = (outbox, report)
         self._wake.set()
 

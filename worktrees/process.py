@@ -102,17 +102,23 @@ def base_environment(extra: Mapping[str, str] = NOTHING) -> dict[str, str]:
 
 
 def syntax_fault(script: str) -> str | None:
-    """Return what bash says of a script that it cannot read, without running any of it; None for one that it can."""
-    done = subprocess.run(
-        ["bash", "-n"],
-        input=script,
-        env=base_environment({"LC_ALL": "C"}),
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-        timeout=SYNTAX_SECONDS,
-    )
+    """Return what bash says of a script that it cannot read, without running any of it; None for one that it can.
+
+    None also where nobody can be asked: the script itself will say it then. `extglob` as a script may turn it on.
+    """
+    try:
+        done = subprocess.run(
+            ["bash", "-O", "extglob", "-n"],
+            input=script,
+            env=base_environment({"LC_ALL": "C"}),
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=SYNTAX_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
     said = [line.removeprefix("bash: ") for line in done.stderr.splitlines() if "warning: here-document" not in line]
     return None if done.returncode == 0 else "; ".join(said)
 

@@ -74,7 +74,7 @@ def _checked(unit: UnitFile, here: Context) -> UnitFile:
     checked = parse(dump(unit), Path(f"{unit.id}.md"))
     fault = syntax_fault(verify_of(checked, here.config))
     if fault is not None:
-        raise BadInput(f"bash cannot read this verify: {fault}", field="--verify")
+        raise BadInput(f"bash cannot read this verify: {fault}", field="--verify" if unit.verify else "[verify] run")
     check_graph({**here.units, checked.id: checked}, archived_units(here.repository.root))
     return checked
 

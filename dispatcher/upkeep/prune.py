@@ -99,9 +99,9 @@ def _compress(logs: Iterable[Path]) -> Compressed:
     for plain in logs:
         if not plain.exists():
             continue
-        for half in left_over(packed(plain)):  # of a run that was killed: only one process compresses
-            half.unlink(missing_ok=True)
         try:
+            for half in left_over(packed(plain)):  # of a run that was killed: only one process compresses
+                half.unlink(missing_ok=True)
             saved += compress(plain)
             count += 1
         except LogError as error:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dispatcher import dropbox
 from dispatcher.config import Config, parse
 from dispatcher.errors import BadInput
 from dispatcher.home import Home
@@ -69,3 +70,14 @@ async def test_each_fault_is_found_and_nothing_is_made(
     with pytest.raises(BadInput, match=words):
         await place.check(config)
     assert not place.home.root.exists()
+
+
+async def test_a_unit_whose_cancel_waits_is_no_fault(place: Place) -> None:
+    """The run obeys it before it looks, so its file may be gone."""
+    place.write(str(STATE_PATH), STATE.replace("## open\n", "## open\n- gone\n"))
+    with pytest.raises(BadInput, match="gone"):
+        await place.check()
+    place.home.make()
+    dropbox.drop(place.home.dropbox, dropbox.Cancel(unit="gone"))
+    with pytest.raises(BadInput, match="ANTHROPIC_API_KEY"):
+        await place.check()

@@ -65,3 +65,13 @@ def test_an_archive_is_checked_line_by_line(path: Path) -> None:
     packed(path).write_bytes(gzip.compress(data))
     with pytest.raises(LogCorrupt, match=r"line 2 .* checksum"):
         read_either(path)
+
+
+def test_a_log_that_is_being_written_stays(path: Path) -> None:
+    """Its writer was only taken for dead: what it appends would go to a file that nobody finds."""
+    with Log.open(path) as log:
+        with pytest.raises(LogError, match="is being written"):
+            compress(path)
+        log.append([("c", {})])
+        log.flush()
+    assert [record.type for record in read_either(path).records] == ["a", "b", "c"]

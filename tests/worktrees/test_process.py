@@ -68,7 +68,10 @@ async def test_undecodable_output_is_replaced(tmp_path: Path) -> None:
     assert (await bash(r"printf 'a\xffb'", tmp_path)).output == "a�b"
 
 
-@pytest.mark.parametrize("script", ["test -f x", "cat <<E\nhi", "exit 3", "for x in 1; do\n  echo $x\ndone", "é && ü"])
+@pytest.mark.parametrize(
+    "script",
+    ["test -f x", "cat <<E\nhi", "exit 3", "for x in 1; do\n  echo $x\ndone", "é && ü", "shopt -s extglob\nls !(a)"],
+)
 def test_a_script_that_bash_can_read(script: str) -> None:
     """Whatever it would do: none of it is done."""
     assert syntax_fault(script) is None

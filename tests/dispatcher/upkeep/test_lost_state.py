@@ -12,7 +12,7 @@ from old_nights import BASE, OldNight, closing, session, started, state, wrote
 
 from dispatcher.cli import overnight
 from dispatcher.context import Context
-from dispatcher.errors import StateFileError
+from dispatcher.errors import EngineError, StateFileError
 from dispatcher.home import Home
 from dispatcher.journal import Archived, NightStarted
 from dispatcher.opening import STATE_PATH, going_on, open_night, read_state
@@ -124,8 +124,21 @@ def test_without_a_night_that_goes_on_a_new_one_may_begin(place: Place, monkeypa
     opened = open_night(here.repository, here.home, here.config)
     opened.book.close()
     assert opened.book.journal.entries[0].checkout == str(place.root)
-    other.rmdir()
-    assert going_on(place.root, place.home) == "1130-ccc"
+    other.rmdir()  # a linked checkout that was removed took its state file along
+    assert going_on(place.root, place.home) == ""
+
+
+def test_a_damaged_journal_of_an_archived_night_stops_nobody(place: Place) -> None:
+    """Whether it was archived is seen without it."""
+    OldNight(place.home, NIGHT).journal(started(NIGHT), wrote(1, NIGHT, open="a"), run_started())
+    journal = place.home.journal(NIGHT)
+    first, *others = journal.read_bytes().splitlines(keepends=True)
+    journal.write_bytes(b"".join([first, b"x" * 20 + b"\n", *others]))
+    with pytest.raises(EngineError):
+        going_on(place.root, place.home)
+    (place.root / ".overnight/archive").mkdir(exist_ok=True)
+    (place.root / f".overnight/archive/{NIGHT}.md").write_text("what it was\n")
+    assert going_on(place.root, place.home) == ""
 
 
 def test_an_archived_night_is_not_rebuilt(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
