@@ -19,7 +19,7 @@ test: $(READY)
 	$(BIN)/python -m pytest -m "not soak" -n 2 --dist loadfile
 
 soak: $(READY)
-	$(BIN)/python -m pytest -m soak --timeout 1500
+	$(BIN)/python -m pytest -m soak -n 2 --dist worksteal --timeout 1500
 
 lint: $(READY)
 	$(BIN)/ruff check .
