@@ -1,6 +1,7 @@
 """What every command needs first: the repository around the working directory, its home and its config."""
 
 import os
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,6 +15,7 @@ from dispatcher.errors import BadInput, ConfigError
 from dispatcher.home import Home
 from dispatcher.journal import read_journal
 from dispatcher.ledger import Ledger
+from dispatcher.listed import unworkable
 from dispatcher.opening import going_on, read_state, refuse_lost
 from dispatcher.state import State, is_unit_id, parse
 from dispatcher.units import UNITS_PATH, UnitFile, load_all
@@ -72,6 +74,10 @@ class Context:
     def ledger(self) -> Ledger:
         """What the journal says."""
         return Ledger().extend(entry for _, entry in self.entries)
+
+    def unworkable(self) -> Mapping[str, BadInput]:
+        """Return what is wrong with each listed unit that is to be done and that nobody could work on."""
+        return unworkable(self.repository.root, self.state, self.ledger, self.units, self.config)
 
     def readable(self) -> "tuple[Context, BadInput | None]":
         """Return this; or what it was last, and why, where the state file or a unit file cannot be read."""

@@ -142,8 +142,16 @@ class Night:
         self._train = Train(self._repository, self._worktrees, book, self._config, self._display)
         self._engine = engine.start(self._home, self._options.slots, self._config.engine, flower=self._options.flower)
         self._mailbox = Mailbox(self._engine.client, night)
-        self._inbox = Inbox(book, self._repository, self._mailbox, self._display, self._end, self._hold, self._events)
-        self._inbox.used_up = self._used_up
+        self._inbox = Inbox(
+            book,
+            self._repository,
+            self._mailbox,
+            self._display,
+            self._end,
+            self._hold,
+            self._events,
+            self._used_up,
+        )
         self._fleet = Fleet(
             book,
             LeaseTable(self._engine.client, night),

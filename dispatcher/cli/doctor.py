@@ -13,7 +13,6 @@ from dispatcher.config import CONFIG_PATH
 from dispatcher.context import Context
 from dispatcher.engine import redis_executable
 from dispatcher.errors import BadInput, ConfigError, DispatcherError, EngineError
-from dispatcher.listed import unworkable
 from dispatcher.orders import agent_of, verify_of
 from dispatcher.preflight import check_refs
 from dispatcher.shown.counted import counted
@@ -73,7 +72,7 @@ def _units() -> str:
     here = Context.here()
     for unit in here.units.values():
         verify_of(unit, here.config)
-    if wrong := list(unworkable(here.repository.root, here.state, here.ledger, here.units, here.config).values()):
+    if wrong := list(here.unworkable().values()):
         raise BadInput.all_of(wrong)
     agents = check_agents(here.repository.root, here.units.values(), here.config)
     if not here.units:

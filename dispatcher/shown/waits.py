@@ -8,7 +8,6 @@ from dispatcher.archive import archived_units, landed
 from dispatcher.budget import Limits
 from dispatcher.context import Context
 from dispatcher.decide import View, waits_for
-from dispatcher.listed import unworkable
 from dispatcher.probe import Probe
 from dispatcher.state import Bucket
 
@@ -25,8 +24,8 @@ def waits_here(here: Context) -> Mapping[str, str]:
         needed = {other for unit in here.units.values() for other in unit.after if other not in here.units}
         probe = Probe(here.repository)
         view = replace(view, archived=landed(archived, needed, lambda commit: probe.holds(base, commit)))
-    found = unworkable(here.repository.root, here.state, here.ledger, here.units, here.config)
-    return {**waits(view), **{unit: f"cannot be worked on: {error.message}" for unit, error in found.items()}}
+    faults = {unit: f"cannot be worked on: {error.message}" for unit, error in here.unworkable().items()}
+    return {**waits(view), **faults}
 
 
 def waits(view: View) -> Mapping[str, str]:
